@@ -1,0 +1,54 @@
+# `make` or `make help` lists the targets; `make test` is the whole run.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# How long the simulation runs: how many seeds, and how many steps each.
+SEEDS ?= 1000
+STEPS ?= 2000
+
+# $(call stage,name,command) runs one stage of `make test`, prints how long it took, and names it when it fails.
+define stage
+@begin=$$(date +%s); printf '\n==> %s\n' '$(1)'; \
+if $(2); then printf '==> %s: ok, %d s\n' '$(1)' $$(( $$(date +%s) - begin )); \
+else printf '==> %s: FAILED after %d s\n' '$(1)' $$(( $$(date +%s) - begin )) >&2; exit 1; fi
+endef
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+.PHONY: test
+test: began := $(shell date +%s)
+test: ## everything: tools, check, tests, documentation examples, outcome coverage, a short simulation
+	$(call stage,tools,$(MAKE) --no-print-directory tools)
+	$(call stage,check,$(MAKE) --no-print-directory check)
+	$(call stage,tests,cargo nextest run --locked --workspace)
+	$(call stage,doc tests,cargo test --locked --workspace --doc)
+	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
+	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
+	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
+
+.PHONY: tools
+tools: ## install the test runner when it is missing
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+
+.PHONY: check
+check: ## the read-only gate: formatting, lints, documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+.PHONY: fix
+fix: ## apply what formatter and lints can repair by themselves
+	cargo clippy --fix --allow-dirty --allow-staged --workspace --all-targets
+	cargo fmt --all
+
+.PHONY: coverage
+coverage: ## every operation has shown every outcome the contract promises
+	cargo test --locked -p ff-conformance --test coverage
+
+.PHONY: sim
+sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000
+	cargo run --locked --release -q -- sim --seeds $(SEEDS) --steps $(STEPS)

@@ -1,0 +1,57 @@
+//! Cases as named trials.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ff_core::backend::layer::{BoxFuture, Layered};
+use libtest_mimic::{Arguments, Trial};
+
+use crate::harness::Harness;
+use crate::recorder::Recorder;
+use crate::world::World;
+
+/// One behaviour, named by a sentence.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(World) -> BoxFuture<'static, ()>,
+}
+
+/// Lists the cases of a facet; one that is not listed is dead code.
+macro_rules! cases {
+    ($group:literal: $($case:ident),* $(,)?) => {
+        pub(crate) fn cases() -> Vec<$crate::Case> {
+            vec![$($crate::Case {
+                name: concat!($group, "::", stringify!($case)),
+                run: |world| Box::pin($case(world)),
+            }),*]
+        }
+    };
+}
+pub(crate) use cases;
+
+/// Runs the suite against a store, as the test binary of that store.
+pub fn run<H: Harness>(harness: H) -> ExitCode {
+    let arguments = Arguments::from_args();
+    let harness = Arc::new(harness);
+    let trials = crate::all_cases()
+        .into_iter()
+        .map(|case| {
+            let harness = Arc::clone(&harness);
+            Trial::test(case.name, move || {
+                run_case(&*harness, &case, &Recorder::default());
+                Ok(())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Runs one case in a world of its own.
+pub(crate) fn run_case<H: Harness>(harness: &H, case: &Case, recorder: &Recorder) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let instance = harness.open().await;
+        let backend = Layered { inner: instance.backend, layer: recorder.clone() };
+        (case.run)(World::new(Arc::new(backend), instance.control)).await;
+    });
+}

@@ -1,0 +1,99 @@
+//! Whether the suite has seen every outcome it should.
+//!
+//! The expected table is checked in, one file per facet under `coverage/`: a line per operation, `name: outcome outcome …`.
+//! Outcomes are observed by a recording layer while the suite runs; an empty cell fails, and so does an outcome nobody listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::ExitCode;
+
+use crate::case::run_case;
+use crate::harness::Harness;
+use crate::recorder::Recorder;
+
+macro_rules! tables {
+    ($($facet:literal),+ $(,)?) => {
+        [$(($facet, include_str!(concat!("../coverage/", $facet, ".txt")))),+]
+    };
+}
+
+const TABLES: [(&str, &str); 16] = tables![
+    "ingress",
+    "claims",
+    "attempts",
+    "leases",
+    "suspension",
+    "signals",
+    "flows",
+    "dependencies",
+    "budgets",
+    "quotas",
+    "streams",
+    "inspection",
+    "workers",
+    "subscriptions",
+    "maintenance",
+    "connection",
+];
+
+type Expected = BTreeMap<&'static str, BTreeMap<&'static str, BTreeSet<&'static str>>>;
+
+fn expected() -> Expected {
+    let mut table = Expected::new();
+    for (facet, text) in TABLES {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        for line in lines {
+            let (op, outcomes) = line.split_once(':').expect("a line is `operation: outcomes`");
+            table.entry(facet).or_default().insert(op.trim(), outcomes.split_whitespace().collect());
+        }
+    }
+    table
+}
+
+/// Runs every case once, prints operation × outcome, and fails on an empty cell or an unlisted outcome.
+pub fn run<H: Harness>(harness: &H) -> ExitCode {
+    let recorder = Recorder::default();
+    let mut broken = Vec::new();
+    for case in crate::all_cases() {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run_case(harness, &case, &recorder)));
+        if outcome.is_err() {
+            broken.push(case.name);
+        }
+    }
+    let seen = recorder.seen();
+    let mut operations = 0;
+    let mut cells = 0;
+    let mut empty = Vec::new();
+    let mut unlisted = Vec::new();
+    for (facet, rows) in expected() {
+        println!("\n{facet}");
+        for (op, outcomes) in rows {
+            operations += 1;
+            let found = seen.get(op).cloned().unwrap_or_default();
+            let row = outcomes.iter().map(|outcome| {
+                cells += 1;
+                match found.get(*outcome) {
+                    Some(times) => format!("{outcome} ×{times}"),
+                    None => {
+                        empty.push(format!("{op}: {outcome}"));
+                        format!("{outcome} —")
+                    }
+                }
+            });
+            println!("  {op:<34} {}", row.collect::<Vec<_>>().join("  "));
+            let extra = found.keys().filter(|outcome| !outcomes.contains(outcome.as_str()));
+            unlisted.extend(extra.map(|outcome| format!("{op}: {outcome}")));
+        }
+    }
+    println!("\n{operations} operations, {cells} outcomes, {} empty, {} unlisted", empty.len(), unlisted.len());
+    report("case failed", &broken);
+    report("outcome never seen", &empty);
+    report("outcome not in the table", &unlisted);
+    let full = broken.is_empty() && empty.is_empty() && unlisted.is_empty();
+    if full { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn report(what: &str, items: &[impl std::fmt::Display]) {
+    for item in items {
+        println!("{what}: {item}");
+    }
+}

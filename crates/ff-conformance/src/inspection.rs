@@ -1,0 +1,5 @@
+//! (being written)
+
+use crate::cases;
+
+cases!["inspection":];

@@ -1,0 +1,254 @@
+//! Reads, lists, tags, search, and the answer to "why does nothing happen".
+
+mod explain;
+#[cfg(test)]
+pub(crate) mod forwarding;
+mod search;
+mod snapshots;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+
+use crate::backend::layer::{Around, Layered};
+use crate::blob::Blob;
+use crate::error::{EngineError, Result};
+use crate::ids::{AttemptIndex, ExecutionId, FlowId, Namespace};
+use crate::partition::PartitionKey;
+use crate::state::PublicState;
+
+pub use explain::{Explanation, Reason};
+pub use search::{
+    ExecutionSummary, LaneKey, ListExecutionsPage, ListLanesPage, SearchArgs, SearchCursor, SearchPage, TagPair,
+};
+pub use snapshots::{AttemptSummary, ExecutionContext, ExecutionInfo, ExecutionSnapshot, LeaseSummary};
+
+/// Most entries of any listing or search page; a larger limit counts as this one.
+pub const PAGE_LIMIT_MAX: u32 = 1000;
+
+/// Shows executions without changing them, and keeps their tags.
+#[async_trait]
+pub trait Inspection: Send + Sync {
+    /// Everything a person wants to see at a glance; none when the execution is missing.
+    async fn describe_execution(&self, execution_id: ExecutionId) -> Result<Option<ExecutionSnapshot>>;
+
+    /// What a handler needs to start. `InvalidInput` when the execution is missing, since a claim came before.
+    async fn read_execution_context(&self, execution_id: ExecutionId) -> Result<ExecutionContext>;
+
+    /// The current attempt, 0 before the first claim. `InvalidInput` when the execution is missing.
+    async fn read_current_attempt_index(&self, execution_id: ExecutionId) -> Result<AttemptIndex> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "read_current_attempt_index" })
+    }
+
+    /// How many attempts were ever created. `InvalidInput` when the execution is missing.
+    async fn read_total_attempt_count(&self, execution_id: ExecutionId) -> Result<u32> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "read_total_attempt_count" })
+    }
+
+    /// The flow of an execution; none when it is standalone or missing.
+    async fn resolve_execution_flow_id(&self, execution_id: ExecutionId) -> Result<Option<FlowId>> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "resolve_execution_flow_id" })
+    }
+
+    /// The public state; none when the execution is missing.
+    async fn read_execution_state(&self, execution_id: ExecutionId) -> Result<Option<PublicState>> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "read_execution_state" })
+    }
+
+    /// The full view with every state dimension; none when the execution is missing.
+    async fn read_execution_info(&self, execution_id: ExecutionId) -> Result<Option<ExecutionInfo>> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "read_execution_info" })
+    }
+
+    /// The result of a completed execution; none when it is missing, not completed, or completed without one.
+    async fn get_execution_result(&self, execution_id: ExecutionId) -> Result<Option<Blob>> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "get_execution_result" })
+    }
+
+    /// Stored fields as text, one entry per name; unknown names and fields of a missing execution are none.
+    async fn read_exec_core_fields(
+        &self,
+        execution_id: ExecutionId,
+        names: &[&str],
+    ) -> Result<BTreeMap<String, Option<String>>> {
+        let _ = (execution_id, names);
+        Err(EngineError::Unavailable { op: "read_exec_core_fields" })
+    }
+
+    /// Sets one tag; repeating changes nothing. `InvalidInput` for a bad key or value before anything is read, then
+    /// `NotFound`.
+    async fn set_execution_tag(&self, execution_id: ExecutionId, key: &str, value: &str) -> Result<()> {
+        let _ = (execution_id, key, value);
+        Err(EngineError::Unavailable { op: "set_execution_tag" })
+    }
+
+    /// One tag; none when it or the execution is missing. `InvalidInput` for a bad key before anything
+    /// is read.
+    async fn get_execution_tag(&self, execution_id: ExecutionId, key: &str) -> Result<Option<String>> {
+        let _ = (execution_id, key);
+        Err(EngineError::Unavailable { op: "get_execution_tag" })
+    }
+
+    /// The namespace; none when the execution is missing.
+    async fn get_execution_namespace(&self, execution_id: ExecutionId) -> Result<Option<Namespace>> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "get_execution_namespace" })
+    }
+
+    /// Every lane ever used or registered, ordered by namespace and name, strictly after `cursor`. A limit of 0 yields
+    /// an empty page.
+    async fn list_lanes(&self, cursor: Option<LaneKey>, limit: u32) -> Result<ListLanesPage> {
+        let _ = (cursor, limit);
+        Err(EngineError::Unavailable { op: "list_lanes" })
+    }
+
+    /// The executions of one partition in order of id, strictly after `cursor`. A limit of 0 yields an empty page; an
+    /// id is never listed twice. `InvalidInput` for a malformed partition.
+    async fn list_executions(
+        &self,
+        partition: &PartitionKey,
+        cursor: Option<ExecutionId>,
+        limit: u32,
+    ) -> Result<ListExecutionsPage> {
+        let _ = (partition, cursor, limit);
+        Err(EngineError::Unavailable { op: "list_executions" })
+    }
+
+    /// Why the execution is where it is, most decisive reason first; none when it is missing.
+    async fn explain(&self, execution_id: ExecutionId) -> Result<Option<Explanation>> {
+        let _ = execution_id;
+        Err(EngineError::Unavailable { op: "explain" })
+    }
+
+    /// Executions that match every given filter, newest first. A short page with a cursor means that the scan budget
+    /// ran out, not that nothing follows. `InvalidInput` for a cursor of another search.
+    async fn search_executions(&self, args: SearchArgs) -> Result<SearchPage> {
+        let _ = args;
+        Err(EngineError::Unavailable { op: "search_executions" })
+    }
+}
+
+#[async_trait]
+impl<B: Inspection, L: Around> Inspection for Layered<B, L> {
+    async fn describe_execution(&self, execution_id: ExecutionId) -> Result<Option<ExecutionSnapshot>> {
+        self.layer.around("describe_execution", self.inner.describe_execution(execution_id)).await
+    }
+
+    async fn read_execution_context(&self, execution_id: ExecutionId) -> Result<ExecutionContext> {
+        self.layer.around("read_execution_context", self.inner.read_execution_context(execution_id)).await
+    }
+
+    async fn read_current_attempt_index(&self, execution_id: ExecutionId) -> Result<AttemptIndex> {
+        self.layer.around("read_current_attempt_index", self.inner.read_current_attempt_index(execution_id)).await
+    }
+
+    async fn read_total_attempt_count(&self, execution_id: ExecutionId) -> Result<u32> {
+        self.layer.around("read_total_attempt_count", self.inner.read_total_attempt_count(execution_id)).await
+    }
+
+    async fn resolve_execution_flow_id(&self, execution_id: ExecutionId) -> Result<Option<FlowId>> {
+        self.layer.around("resolve_execution_flow_id", self.inner.resolve_execution_flow_id(execution_id)).await
+    }
+
+    async fn read_execution_state(&self, execution_id: ExecutionId) -> Result<Option<PublicState>> {
+        self.layer.around("read_execution_state", self.inner.read_execution_state(execution_id)).await
+    }
+
+    async fn read_execution_info(&self, execution_id: ExecutionId) -> Result<Option<ExecutionInfo>> {
+        self.layer.around("read_execution_info", self.inner.read_execution_info(execution_id)).await
+    }
+
+    async fn get_execution_result(&self, execution_id: ExecutionId) -> Result<Option<Blob>> {
+        self.layer.around("get_execution_result", self.inner.get_execution_result(execution_id)).await
+    }
+
+    async fn read_exec_core_fields(
+        &self,
+        execution_id: ExecutionId,
+        names: &[&str],
+    ) -> Result<BTreeMap<String, Option<String>>> {
+        self.layer.around("read_exec_core_fields", self.inner.read_exec_core_fields(execution_id, names)).await
+    }
+
+    async fn set_execution_tag(&self, execution_id: ExecutionId, key: &str, value: &str) -> Result<()> {
+        self.layer.around("set_execution_tag", self.inner.set_execution_tag(execution_id, key, value)).await
+    }
+
+    async fn get_execution_tag(&self, execution_id: ExecutionId, key: &str) -> Result<Option<String>> {
+        self.layer.around("get_execution_tag", self.inner.get_execution_tag(execution_id, key)).await
+    }
+
+    async fn get_execution_namespace(&self, execution_id: ExecutionId) -> Result<Option<Namespace>> {
+        self.layer.around("get_execution_namespace", self.inner.get_execution_namespace(execution_id)).await
+    }
+
+    async fn list_lanes(&self, cursor: Option<LaneKey>, limit: u32) -> Result<ListLanesPage> {
+        self.layer.around("list_lanes", self.inner.list_lanes(cursor, limit)).await
+    }
+
+    async fn list_executions(
+        &self,
+        partition: &PartitionKey,
+        cursor: Option<ExecutionId>,
+        limit: u32,
+    ) -> Result<ListExecutionsPage> {
+        self.layer.around("list_executions", self.inner.list_executions(partition, cursor, limit)).await
+    }
+
+    async fn explain(&self, execution_id: ExecutionId) -> Result<Option<Explanation>> {
+        self.layer.around("explain", self.inner.explain(execution_id)).await
+    }
+
+    async fn search_executions(&self, args: SearchArgs) -> Result<SearchPage> {
+        self.layer.around("search_executions", self.inner.search_executions(args)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::forwarding::{any_execution, assert_forwards};
+    use super::*;
+
+    struct Bare;
+
+    #[async_trait]
+    impl Inspection for Bare {
+        async fn describe_execution(&self, _: ExecutionId) -> Result<Option<ExecutionSnapshot>> {
+            Err(EngineError::Unavailable { op: "describe_execution" })
+        }
+
+        async fn read_execution_context(&self, _: ExecutionId) -> Result<ExecutionContext> {
+            Err(EngineError::Unavailable { op: "read_execution_context" })
+        }
+    }
+
+    #[test]
+    fn a_layer_sees_every_operation_and_the_defaults_name_themselves() {
+        let id = any_execution();
+        assert_forwards!(
+            Bare,
+            describe_execution(id),
+            read_execution_context(id),
+            read_current_attempt_index(id),
+            read_total_attempt_count(id),
+            resolve_execution_flow_id(id),
+            read_execution_state(id),
+            read_execution_info(id),
+            get_execution_result(id),
+            read_exec_core_fields(id, &["lane_id"]),
+            set_execution_tag(id, "app.key", "value"),
+            get_execution_tag(id, "app.key"),
+            get_execution_namespace(id),
+            list_lanes(None, 1),
+            list_executions(&PartitionKey("{fp:1}".into()), None, 1),
+            explain(id),
+            search_executions(SearchArgs::default()),
+        );
+    }
+}

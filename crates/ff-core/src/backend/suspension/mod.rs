@@ -1,0 +1,111 @@
+//! Parking an execution until a condition on signals holds, an operator resumes it, or its timeout strikes.
+
+mod args;
+mod condition;
+
+pub use args::{
+    AdditionalWaitpointBinding, ListSuspendedPage, NO_TIMEOUT_MS, ResumeExecutionArgs, ResumeExecutionResult,
+    ResumePolicy, ResumeSignal, ResumeTrigger, SUSPEND_DEDUP_MS_MAX, SuspendArgs, SuspendOutcome,
+    SuspendOutcomeDetails, SuspendedCursor, SuspendedExecutionEntry, SuspensionReasonCode, SuspensionRequester,
+    TIMEOUT_SIGNAL_NAME, TIMEOUT_SOURCE_TYPE, WaitpointBinding, suspend_dedup_ttl_ms,
+};
+pub use condition::{ConditionKind, CountKind, ResumeCondition, SignalMatcher};
+
+use async_trait::async_trait;
+
+use super::layer::{Around, Layered};
+use crate::error::{EngineError, Result};
+use crate::handle::Handle;
+use crate::ids::{ExecutionId, FenceTriple};
+use crate::partition::PartitionKey;
+use crate::time::TimestampMs;
+
+/// Parks executions and wakes them.
+#[async_trait]
+pub trait Suspension: Send + Sync {
+    /// Releases the lease and waits for the condition; `AlreadySatisfied` keeps it when buffered signals suffice.
+    ///
+    /// Errors in order: `AlreadySuspended` for a suspended handle, `InvalidInput` with the code of the broken rule, a
+    /// bad handle, the ownership fence, `InvalidLeaseForSuspend`, `AlreadySuspended`, then those of the bindings.
+    /// Repeated with the same idempotency key it answers as the first time, whatever happened since.
+    async fn suspend(&self, handle: &Handle, args: SuspendArgs) -> Result<SuspendOutcome>;
+
+    /// [`suspend`](Self::suspend), fenced by lease, epoch and attempt instead of a handle.
+    ///
+    /// Errors in order: `InvalidInput` with the code of the broken rule, `NotFound`, `fence_required` or
+    /// `partial_fence_triple`, then as for a handle.
+    async fn suspend_by_triple(
+        &self,
+        _execution_id: ExecutionId,
+        _fence: FenceTriple,
+        _args: SuspendArgs,
+    ) -> Result<SuspendOutcome> {
+        Err(EngineError::Unavailable { op: "suspend_by_triple" })
+    }
+
+    /// The signals that satisfied the condition from which this handle's attempt resumed, in order of arrival.
+    ///
+    /// Empty when the attempt never resumed; no lease is needed. A resume by timeout shows the timeout's own signal.
+    async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>>;
+
+    /// Resumes regardless of the condition and closes the suspension with all its waitpoints.
+    ///
+    /// Errors in order: `InvalidInput` for an unknown trigger, `NotFound`, `ExecutionNotSuspended` (a repetition too).
+    async fn resume_execution(&self, _args: ResumeExecutionArgs) -> Result<ResumeExecutionResult> {
+        Err(EngineError::Unavailable { op: "resume_execution" })
+    }
+
+    /// Applies the timeout behaviour of a suspension that is due; otherwise does nothing, so it can be repeated.
+    async fn expire_suspension(&self, _execution_id: ExecutionId, _now: TimestampMs) -> Result<()> {
+        Err(EngineError::Unavailable { op: "expire_suspension" })
+    }
+
+    /// Suspended executions of one partition after the cursor, soonest timeout first; a limit of 0 gives an empty page.
+    ///
+    /// `InvalidInput` when the partition key does not parse.
+    async fn list_suspended(
+        &self,
+        _partition: &PartitionKey,
+        _cursor: Option<SuspendedCursor>,
+        _limit: usize,
+    ) -> Result<ListSuspendedPage> {
+        Err(EngineError::Unavailable { op: "list_suspended" })
+    }
+}
+
+#[async_trait]
+impl<B: Suspension, L: Around> Suspension for Layered<B, L> {
+    async fn suspend(&self, handle: &Handle, args: SuspendArgs) -> Result<SuspendOutcome> {
+        self.layer.around("suspend", self.inner.suspend(handle, args)).await
+    }
+
+    async fn suspend_by_triple(
+        &self,
+        execution_id: ExecutionId,
+        fence: FenceTriple,
+        args: SuspendArgs,
+    ) -> Result<SuspendOutcome> {
+        self.layer.around("suspend_by_triple", self.inner.suspend_by_triple(execution_id, fence, args)).await
+    }
+
+    async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>> {
+        self.layer.around("observe_signals", self.inner.observe_signals(handle)).await
+    }
+
+    async fn resume_execution(&self, args: ResumeExecutionArgs) -> Result<ResumeExecutionResult> {
+        self.layer.around("resume_execution", self.inner.resume_execution(args)).await
+    }
+
+    async fn expire_suspension(&self, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
+        self.layer.around("expire_suspension", self.inner.expire_suspension(execution_id, now)).await
+    }
+
+    async fn list_suspended(
+        &self,
+        partition: &PartitionKey,
+        cursor: Option<SuspendedCursor>,
+        limit: usize,
+    ) -> Result<ListSuspendedPage> {
+        self.layer.around("list_suspended", self.inner.list_suspended(partition, cursor, limit)).await
+    }
+}

@@ -1,0 +1,356 @@
+//! Derived orders over records: what can be listed, ranged over, or comes due.
+
+use ff_core::TimestampMs;
+use ff_core::ids::{
+    AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId, WorkerInstanceId,
+};
+use ff_core::partition::Partition;
+use ff_core::state::PublicState;
+use serde::{Deserialize, Serialize};
+
+use crate::key::Key;
+use crate::records::{QueueClass, Record};
+
+/// An index. Those with an [owner](Index::owner) can be ranged over inside a transaction, all can be listed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Index {
+    /// Attempts of an execution, by index.
+    AttemptsOf(ExecutionId),
+    /// Frames of a stream, by id.
+    FramesOf(ExecutionId, AttemptIndex),
+    /// Suspension episodes of an execution, by ordinal.
+    SuspensionsOf(ExecutionId),
+    /// All waitpoints of an execution, by id.
+    WaitpointsOf(ExecutionId),
+    /// Pending and active waitpoints of an execution, by id.
+    OpenWaitpointsOf(ExecutionId),
+    /// Signals recorded for a waitpoint, in order of arrival.
+    SignalsOf(Partition, WaitpointId),
+    /// Deduplication records that die with an execution.
+    DedupsOf(ExecutionId),
+    /// Members of a flow, by execution id.
+    MembersOf(Partition, FlowId),
+    /// Members that are neither terminal nor active.
+    PendingMembersOf(Partition, FlowId),
+    /// Members that are not terminal.
+    LiveMembersOf(Partition, FlowId),
+    /// Edges that leave an execution, by edge id.
+    EdgesFrom(Partition, FlowId, ExecutionId),
+    /// Edges that enter an execution, by edge id.
+    EdgesInto(Partition, FlowId, ExecutionId),
+    /// All edges of a flow, by edge id.
+    EdgesOf(Partition, FlowId),
+    /// Edge groups of a flow, by downstream and generation.
+    GroupsOf(Partition, FlowId),
+    /// Edge groups that enter an execution, by generation.
+    GroupsInto(ExecutionId),
+    /// Acknowledged member cancellations of a flow.
+    CancelAcksOf(Partition, FlowId),
+    /// Entries of a rate window, oldest first.
+    WindowOf(Partition, QuotaPolicyId, String),
+    /// Admissions of a quota, by execution.
+    AdmissionsOf(Partition, QuotaPolicyId),
+    /// Ledgers of a budget, by execution.
+    LedgersOf(Partition, BudgetId),
+
+    /// Claimable executions of one class, best rank first.
+    Eligible(Namespace, LaneId, QueueClass),
+    /// Executions whose lease expired and whose backoff has passed, best rank first.
+    Reclaimable(Namespace, LaneId, QueueClass),
+    /// Claimable executions of one partition and lane, best rank first.
+    EligibleIn(Partition, LaneId),
+    /// Executions parked because no live worker covers them, by time of parking.
+    RouteParked(Namespace, LaneId),
+    /// Executions parked by a budget, by time of parking.
+    BudgetParked(BudgetId),
+    /// Executions parked by a quota, by time of parking.
+    QuotaParked(QuotaPolicyId),
+    /// Live executions attached to a budget, by id.
+    AttachedTo(BudgetId),
+    /// Classes of work a lane has seen, in any namespace.
+    ClassesOfLane(LaneId),
+    /// Executions held by a worker instance, by id.
+    LeasesOf(WorkerInstanceId),
+    /// Leases that are held, by expiry.
+    HeldLeases,
+    /// Leases that were lost, by expiry.
+    LostLeases,
+    /// Executions of a partition, by id.
+    ExecutionsIn(Partition),
+    /// Suspended executions of a partition, by timeout, those without last.
+    SuspendedIn(Partition),
+    /// Terminal executions of a lane in a partition, by completion.
+    TerminalIn(Partition, LaneId),
+    /// Flows of a partition, by id.
+    FlowsIn(Partition),
+    /// Budgets of a partition, by id.
+    BudgetsIn(Partition),
+    /// Quota counters of a partition, by id.
+    QuotasIn(Partition),
+    /// Every lane, by namespace and name.
+    Lanes,
+    /// Every registered worker, by namespace and instance.
+    Workers,
+    /// Workers of a namespace and lane, by instance.
+    WorkersOf(Namespace, LaneId),
+    /// Executions of a namespace, newest first.
+    CreatedIn(Namespace),
+    /// Every execution, newest first.
+    Created,
+    /// Executions of a lane in a state, newest first.
+    LaneState(LaneId, PublicState),
+    /// Executions of a kind in a state, newest first.
+    KindState(String, PublicState),
+    /// Executions with a tag pair, newest first.
+    Tagged(String, String),
+    /// Ledgers that name an execution, in any budget.
+    SpendingOf(ExecutionId),
+    /// Work that comes due, earliest first.
+    Due(DueKind),
+}
+
+/// What can come due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DueKind {
+    /// A lease runs out.
+    LeaseExpiry,
+    /// The backoff before a reclaim is over.
+    ReclaimBackoff,
+    /// A delay is over.
+    Delay,
+    /// A denied execution may be tried again.
+    Readmission,
+    /// An attempt has run too long.
+    AttemptTimeout,
+    /// An execution has lived too long.
+    Deadline,
+    /// A suspension has waited too long.
+    SuspensionTimeout,
+    /// A pending waitpoint runs out.
+    WaitpointExpiry,
+    /// A grant runs out.
+    GrantExpiry,
+    /// A provisional admission must be confirmed or dropped.
+    AdmissionExpiry,
+    /// An ended ownership is to be settled.
+    Settlement,
+    /// Bulk work goes on.
+    Continuation,
+    /// Siblings of a decided group are to be cancelled.
+    SiblingCancel,
+    /// A flow is to be projected.
+    Projection,
+    /// A budget starts a new period.
+    BudgetReset,
+    /// A worker's registration runs out.
+    WorkerExpiry,
+    /// A stream of live frames runs out.
+    StreamExpiry,
+    /// A deduplication record runs out.
+    DedupExpiry,
+    /// A terminal execution has been kept long enough.
+    Retention,
+}
+
+impl DueKind {
+    /// Every kind.
+    pub const ALL: [Self; 19] = [
+        Self::LeaseExpiry,
+        Self::ReclaimBackoff,
+        Self::Delay,
+        Self::Readmission,
+        Self::AttemptTimeout,
+        Self::Deadline,
+        Self::SuspensionTimeout,
+        Self::WaitpointExpiry,
+        Self::GrantExpiry,
+        Self::AdmissionExpiry,
+        Self::Settlement,
+        Self::Continuation,
+        Self::SiblingCancel,
+        Self::Projection,
+        Self::BudgetReset,
+        Self::WorkerExpiry,
+        Self::StreamExpiry,
+        Self::DedupExpiry,
+        Self::Retention,
+    ];
+}
+
+impl Index {
+    /// The record whose ranges this index belongs to: entering or leaving the index counts as a change of the owner's ranges, so that
+    /// a commit can tell whether a range is still what it was. `None` for indexes that span partitions.
+    #[must_use]
+    pub fn owner(&self) -> Option<Key> {
+        match self {
+            Self::AttemptsOf(id)
+            | Self::SuspensionsOf(id)
+            | Self::WaitpointsOf(id)
+            | Self::OpenWaitpointsOf(id)
+            | Self::DedupsOf(id)
+            | Self::GroupsInto(id) => Some(Key::execution(*id)),
+            Self::FramesOf(id, index) => Some(Key::stream_head(*id, *index)),
+            Self::SignalsOf(home, waitpoint) => Some(Key::waitpoint(*home, *waitpoint)),
+            Self::MembersOf(home, flow)
+            | Self::PendingMembersOf(home, flow)
+            | Self::LiveMembersOf(home, flow)
+            | Self::EdgesFrom(home, flow, _)
+            | Self::EdgesInto(home, flow, _)
+            | Self::EdgesOf(home, flow)
+            | Self::GroupsOf(home, flow)
+            | Self::CancelAcksOf(home, flow) => Some(Key::flow(*home, *flow)),
+            Self::WindowOf(home, quota, _) | Self::AdmissionsOf(home, quota) => Some(Key::quota_usage(*home, *quota)),
+            Self::LedgersOf(home, budget) => Some(Key::budget(*home, *budget)),
+            _ => None,
+        }
+    }
+}
+
+/// Where a record stands inside an index: by number, then by bytes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position {
+    /// A time, a rank, an ordinal; 0 where only the tie decides.
+    pub major: i64,
+    /// Breaks ties; unique inside the index.
+    pub tie: Vec<u8>,
+}
+
+impl Position {
+    /// A position by number, ties broken by bytes.
+    #[must_use]
+    pub fn new(major: i64, tie: impl Into<Vec<u8>>) -> Self {
+        Self { major, tie: tie.into() }
+    }
+
+    /// A position by time.
+    #[must_use]
+    pub fn at(time: TimestampMs, tie: impl Into<Vec<u8>>) -> Self {
+        Self::new(time.0, tie)
+    }
+
+    /// A position by time and execution.
+    #[must_use]
+    pub fn of(major: i64, execution: ExecutionId) -> Self {
+        Self::new(major, execution_bytes(execution))
+    }
+
+    /// A position by bytes alone.
+    #[must_use]
+    pub fn by(tie: impl Into<Vec<u8>>) -> Self {
+        Self::new(0, tie)
+    }
+
+    /// After every entry whose number is at most `major`.
+    #[must_use]
+    pub fn end_of(major: i64) -> Self {
+        Self::new(major, vec![0xff; 64])
+    }
+}
+
+/// An execution id as bytes that sort like the id: partition, then UUID.
+#[must_use]
+pub fn execution_bytes(execution: ExecutionId) -> Vec<u8> {
+    let mut bytes = execution.partition().index().to_be_bytes().to_vec();
+    bytes.extend_from_slice(execution.uuid().as_bytes());
+    bytes
+}
+
+/// Two names as bytes that sort like the pair; names have no control characters.
+#[must_use]
+pub fn pair_bytes(first: &str, second: &str) -> Vec<u8> {
+    let mut bytes = first.as_bytes().to_vec();
+    bytes.push(0);
+    bytes.extend_from_slice(second.as_bytes());
+    bytes
+}
+
+/// One place in one index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Entry {
+    /// The index.
+    pub index: Index,
+    /// The place.
+    pub position: Position,
+}
+
+impl Entry {
+    /// An entry.
+    #[must_use]
+    pub const fn new(index: Index, position: Position) -> Self {
+        Self { index, position }
+    }
+}
+
+/// Which part of an index is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Only positions after this one.
+    pub after: Option<Position>,
+    /// Only positions up to and including this one.
+    pub until: Option<Position>,
+    /// At most so many.
+    pub limit: usize,
+    /// From the end backwards; `after` and `until` keep their meaning of lower and upper end.
+    pub reverse: bool,
+}
+
+impl Bounds {
+    /// The first `limit` entries.
+    #[must_use]
+    pub const fn first(limit: usize) -> Self {
+        Self { after: None, until: None, limit, reverse: false }
+    }
+
+    /// The last `limit` entries, last first.
+    #[must_use]
+    pub const fn last(limit: usize) -> Self {
+        Self { after: None, until: None, limit, reverse: true }
+    }
+
+    /// Only entries after a position, if one is given.
+    #[must_use]
+    pub fn after(mut self, position: Option<Position>) -> Self {
+        self.after = position;
+        self
+    }
+
+    /// Only entries up to and including a position.
+    #[must_use]
+    pub fn until(mut self, position: Position) -> Self {
+        self.until = Some(position);
+        self
+    }
+
+    /// Whether a position lies inside, the limit aside.
+    #[must_use]
+    pub fn contains(&self, position: &Position) -> bool {
+        self.after.as_ref().is_none_or(|after| position > after)
+            && self.until.as_ref().is_none_or(|until| position <= until)
+    }
+}
+
+/// A record found in an index.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// The index it was found in.
+    pub index: Index,
+    /// Where it stands.
+    pub position: Position,
+    /// The record.
+    pub record: Record,
+}
+
+/// What a listener can wait for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// Work may be claimable in a lane.
+    Lane(LaneId),
+    /// A stream got a frame or closed.
+    Stream(ExecutionId),
+    /// A member of a flow ended.
+    Flow(FlowId),
+    /// Any event was appended.
+    Events,
+    /// Something may be due earlier than before.
+    Timers,
+}

@@ -1,0 +1,22 @@
+//! Every operation of FlowFabric, once, over a small transactional store.
+//!
+//! [`store`] says what a store must do, [`records`] what is stored and how it changes, `ops` what each operation does,
+//! [`memory`] is the model store, and [`Engine`] puts them together.
+
+pub mod clock;
+mod engine;
+pub mod entropy;
+pub mod event;
+pub mod index;
+pub mod key;
+mod lifecycle;
+pub mod memory;
+mod ops;
+pub mod records;
+mod scheduler;
+pub mod store;
+mod timers;
+mod verbs;
+
+pub use engine::{Engine, Limits, Settings};
+pub use timers::DueReport;

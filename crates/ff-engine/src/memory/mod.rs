@@ -1,0 +1,166 @@
+//! The model store: ordered maps with the same commit rule as every other store.
+
+mod state;
+mod tx;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ff_core::backend::layer::BoxFuture;
+use ff_core::cursor::EventCursor;
+use ff_core::error::ContentionKind;
+use ff_core::handle::BackendTag;
+use ff_core::partition::Partition;
+use ff_core::{EngineError, Result, TimestampMs};
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::event::{Event, EventPage};
+use crate::index::{Bounds, Index, Listed, Topic};
+use crate::key::Key;
+use crate::records::Record;
+use crate::store::{Op, Store};
+
+use state::State;
+use tx::MemoryTx;
+
+/// How often a conflicting operation runs again before its caller is told.
+const ATTEMPTS_MAX: u32 = 100;
+
+const TOPIC_SHARDS: usize = 64;
+
+/// Records in memory; gone with the process.
+pub struct MemoryStore {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    topics: Vec<watch::Sender<u64>>,
+}
+
+impl std::fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store on a clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            state: Mutex::new(State::default()),
+            clock,
+            topics: (0..TOPIC_SHARDS).map(|_| watch::Sender::new(0)).collect(),
+        }
+    }
+
+    /// Every record, as it is now: for checkers.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.lock().records()
+    }
+
+    /// Every event that was not trimmed, oldest first: for checkers.
+    #[must_use]
+    pub fn event_log(&self) -> Vec<Event> {
+        self.lock().event_log()
+    }
+
+    /// How many commits there were; unchanged means that nothing changed.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.lock().revision()
+    }
+
+    /// Keys of records written or deleted after a revision: for checkers that look at changes only.
+    #[must_use]
+    pub fn changed_since(&self, revision: u64) -> Vec<Key> {
+        self.lock().changed_since(revision)
+    }
+
+    /// Makes a record unreadable, as a damaged disk would: every load of it answers `Corruption`.
+    pub fn damage(&self, key: Key) {
+        self.lock().damage(key);
+    }
+
+    /// Removes the index entries of a record behind its back, as a lost write would.
+    pub fn lose_index_entries(&self, key: &Key) {
+        self.lock().lose_index_entries(key);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shard(&self, topic: &Topic) -> &watch::Sender<u64> {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        topic.hash(&mut hasher);
+        &self.topics[usize::try_from(hasher.finish() % TOPIC_SHARDS as u64).unwrap_or(0)]
+    }
+
+    fn notify(&self, topics: &[Topic]) {
+        for topic in topics {
+            self.shard(topic).send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    const TAG: BackendTag = BackendTag::Memory;
+
+    async fn transact<O: Op>(&self, op: &O) -> Result<O::Out> {
+        for _ in 0..ATTEMPTS_MAX {
+            let now = self.lock().observe(self.clock.now());
+            let mut tx = MemoryTx::new(self, now);
+            tx.preload(&op.prefetch())?;
+            let out = op.run(&mut tx).await?;
+            let commit = self.lock().commit(tx.into_writes());
+            if let Some(topics) = commit {
+                self.notify(&topics);
+                return Ok(out);
+            }
+            tokio::task::yield_now().await;
+        }
+        Err(EngineError::Contention(ContentionKind::RetryExhausted))
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let state = self.lock();
+        keys.iter().map(|key| state.get(key).map(|found| found.map(|(_, record)| record))).collect()
+    }
+
+    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        self.lock().list(indexes, bounds)
+    }
+
+    async fn count(&self, index: &Index) -> Result<u64> {
+        Ok(self.lock().count(index))
+    }
+
+    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
+        self.lock().events(after, limit)
+    }
+
+    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
+        Ok(self.lock().trim_events(before, limit))
+    }
+
+    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
+        Ok(self.lock().reindex(partition))
+    }
+
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
+        let mut receiver = self.shard(topic).subscribe();
+        Box::pin(async move {
+            // A closed channel means the store is gone: nothing to wait for.
+            let _ = receiver.changed().await;
+        })
+    }
+
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+        self.clock.sleep_until(at)
+    }
+
+    async fn now(&self) -> Result<TimestampMs> {
+        Ok(self.lock().observe(self.clock.now()))
+    }
+}

@@ -1,0 +1,18 @@
+//! What each operation does; one file per facet of the contract.
+
+mod attempts;
+mod budgets;
+mod claims;
+mod connection;
+mod dependencies;
+mod flows;
+mod ingress;
+mod inspection;
+mod leases;
+mod maintenance;
+mod quotas;
+mod signals;
+mod streams;
+mod subscriptions;
+mod suspension;
+mod workers;

@@ -1,0 +1,26 @@
+//! (being written)
+#![allow(unused_imports, unused_variables)]
+
+use ff_core::backend::Signals;
+use ff_core::backend::signals::*;
+use ff_core::capability::CapabilitySet;
+use ff_core::handle::Handle;
+use ff_core::ids::*;
+use ff_core::rules::retry::FailureClass;
+use ff_core::{Blob, Result, TimestampMs};
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::store::Store;
+
+#[async_trait::async_trait]
+impl<S: Store> Signals for Engine<S> {
+    async fn create_waitpoint(
+        &self,
+        handle: &Handle,
+        waitpoint_key: &str,
+        expires_in: Duration,
+    ) -> Result<PendingWaitpoint> {
+        Err(ff_core::EngineError::Unavailable { op: "create_waitpoint" })
+    }
+}

@@ -1,0 +1,116 @@
+//! One attempt at an execution, and what it used.
+
+use std::collections::BTreeMap;
+
+use ff_core::TimestampMs;
+use ff_core::ids::{AttemptId, AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, WorkerId, WorkerInstanceId};
+use ff_core::state::{AttemptLifecycle, AttemptType};
+use serde::{Deserialize, Serialize};
+
+use super::Stored;
+use crate::index::{Entry, Index, Position};
+use crate::key::Key;
+
+/// Where an attempt comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Lineage {
+    pub reason: String,
+    pub requested_by: Option<String>,
+    pub previous: Option<AttemptIndex>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptEnd {
+    /// The final state.
+    pub lifecycle: AttemptLifecycle,
+    /// Why, where there is a why.
+    pub reason: Option<String>,
+    /// The failure's category.
+    pub category: Option<String>,
+}
+
+/// One attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Attempt {
+    pub execution: ExecutionId,
+    pub index: AttemptIndex,
+    pub id: AttemptId,
+    pub attempt_type: AttemptType,
+    pub lifecycle: AttemptLifecycle,
+    pub lease_id: LeaseId,
+    pub lease_epoch: LeaseEpoch,
+    pub worker_id: WorkerId,
+    pub worker_instance_id: WorkerInstanceId,
+    pub created_at: TimestampMs,
+    pub started_at: TimestampMs,
+    pub suspended_at: Option<TimestampMs>,
+    pub resumed_at: Option<TimestampMs>,
+    pub ended_at: Option<TimestampMs>,
+    pub reason: Option<String>,
+    pub category: Option<String>,
+    pub lineage: Option<Lineage>,
+}
+
+impl Attempt {
+    /// Parks it; the same attempt goes on later.
+    pub fn park(&mut self, now: TimestampMs) {
+        self.lifecycle = AttemptLifecycle::Suspended;
+        self.suspended_at = Some(now);
+    }
+
+    /// A new owner continues it.
+    pub fn resume(
+        &mut self,
+        lease_id: LeaseId,
+        epoch: LeaseEpoch,
+        worker_id: WorkerId,
+        instance: WorkerInstanceId,
+        now: TimestampMs,
+    ) {
+        self.lifecycle = AttemptLifecycle::Started;
+        self.lease_id = lease_id;
+        self.lease_epoch = epoch;
+        self.worker_id = worker_id;
+        self.worker_instance_id = instance;
+        self.resumed_at = Some(now);
+    }
+
+    /// Ends it for good; an ended attempt never changes again.
+    pub fn end(&mut self, end: AttemptEnd, now: TimestampMs) {
+        if self.lifecycle.is_ended() {
+            return;
+        }
+        self.lifecycle = end.lifecycle;
+        self.reason = end.reason;
+        self.category = end.category;
+        self.ended_at = Some(now);
+    }
+}
+
+impl Stored for Attempt {
+    fn key(&self) -> Key {
+        Key::attempt(self.execution, self.index)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        out.push(Entry::new(Index::AttemptsOf(self.execution), Position::new(i64::from(self.index.0), [])));
+    }
+}
+
+/// What one attempt reported as used, over all budgets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct AttemptUsage {
+    pub execution: ExecutionId,
+    pub index: AttemptIndex,
+    pub used: BTreeMap<String, u64>,
+}
+
+impl Stored for AttemptUsage {
+    fn key(&self) -> Key {
+        Key::attempt_usage(self.execution, self.index)
+    }
+}

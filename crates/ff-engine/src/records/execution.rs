@@ -1,0 +1,517 @@
+//! An execution: the narrow hot record of state and ownership, and the cold records beside it.
+
+use std::collections::BTreeMap;
+
+use ff_core::capability::RequirementClass;
+use ff_core::ids::{
+    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseFence, LeaseId, Namespace,
+    QuotaPolicyId, WaitpointId, WorkerId, WorkerInstanceId,
+};
+use ff_core::policy::ExecutionPolicy;
+use ff_core::state::{EligibilityState, LifecyclePhase, OwnershipState, PublicState, StateVector};
+use ff_core::{Blob, TimestampMs};
+use serde::{Deserialize, Serialize};
+
+use super::Stored;
+use crate::index::{DueKind, Entry, Index, Position, Topic, execution_bytes};
+use crate::key::Key;
+
+/// The highest priority; higher ones are clamped.
+pub const RANK_PRIORITY_MAX: i32 = 9000;
+
+/// The order of claims inside a lane: higher priority first, then earlier creation. Opaque to everybody else.
+#[must_use]
+pub fn rank(priority: i32, created_at: TimestampMs) -> i64 {
+    (i64::from(RANK_PRIORITY_MAX - priority) << 48) | (created_at.0 & 0xffff_ffff_ffff)
+}
+
+/// A policy that can close for all executions attached to it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Gate {
+    /// A budget shared by scope.
+    Budget(BudgetId),
+    /// A quota.
+    Quota(QuotaPolicyId),
+}
+
+/// What decides who can take an execution, apart from its rank: required capabilities, and shared policies that may be closed.
+/// Executions of one class queue together, so a claim never looks at work it cannot take.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct QueueClass {
+    /// Capabilities a worker must have.
+    pub requirement: RequirementClass,
+    /// Policies that must be open, sorted.
+    pub gates: Vec<Gate>,
+}
+
+/// Ownership as it is held, or as it was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Identity of this acquisition.
+    pub id: LeaseId,
+    /// Who asked for it.
+    pub worker_id: WorkerId,
+    /// Which process.
+    pub worker_instance_id: WorkerInstanceId,
+    /// How long a renewal lasts.
+    pub ttl_ms: u64,
+    /// When it was granted.
+    pub acquired_at: TimestampMs,
+    /// When it was last renewed.
+    pub renewed_at: Option<TimestampMs>,
+    /// When it ends unless renewed.
+    pub expires_at: TimestampMs,
+    /// When an operator took it away, and why.
+    pub revoked: Option<(TimestampMs, String)>,
+}
+
+/// How the worker parked the attempt, to recognise a repeated call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ParkMarker {
+    /// Until a time.
+    WorkerDelay {
+        /// As the worker asked.
+        until: TimestampMs,
+    },
+    /// Until its children end.
+    WaitingChildren,
+}
+
+/// What the next claim will create.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PendingLineage {
+    /// A retry.
+    Retry {
+        /// Why the previous attempt failed.
+        reason: String,
+        /// Which attempt that was.
+        previous: AttemptIndex,
+    },
+    /// A replay.
+    Replay {
+        /// Why an operator asked.
+        reason: String,
+        /// Who asked.
+        requested_by: String,
+        /// The last attempt before, if any.
+        from: Option<AttemptIndex>,
+    },
+}
+
+/// Why an execution failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// For people.
+    pub reason: String,
+    /// For policies.
+    pub category: String,
+}
+
+/// Why an execution was cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// For people.
+    pub reason: String,
+    /// The source, or the worker.
+    pub by: String,
+}
+
+/// State and ownership of one execution.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Execution {
+    pub id: ExecutionId,
+    pub namespace: Namespace,
+    pub lane: LaneId,
+    pub kind: String,
+    pub priority: i32,
+    pub class: QueueClass,
+    pub(super) state: StateVector,
+    pub blocking_detail: Option<String>,
+    pub created_at: TimestampMs,
+    pub last_mutation_at: TimestampMs,
+    pub started_at: Option<TimestampMs>,
+    pub completed_at: Option<TimestampMs>,
+
+    /// Never decreases, never reset.
+    pub epoch: LeaseEpoch,
+    pub lease: Option<Lease>,
+    pub attempt_count: u32,
+    pub attempt_index: AttemptIndex,
+    /// Kept on terminal records; cleared when a retry is scheduled.
+    pub attempt_id: Option<AttemptId>,
+    pub pending_lineage: Option<PendingLineage>,
+    pub park_marker: Option<ParkMarker>,
+
+    /// When a delay, a retry or a denial ends.
+    pub wake_at: Option<TimestampMs>,
+    /// A delay that outlives the wait for dependencies.
+    pub remembered_delay: Option<TimestampMs>,
+    pub blocked_at: Option<TimestampMs>,
+    /// The policy that denied admission.
+    pub blocked_by: Option<Gate>,
+    pub deadline_at: Option<TimestampMs>,
+    pub attempt_timeout_at: Option<TimestampMs>,
+    pub attempt_time_left_ms: Option<u64>,
+    /// When an expired lease may be reclaimed by a claim, and whether that time has come.
+    pub reclaim_at: Option<TimestampMs>,
+    pub reclaim_open: bool,
+
+    pub retry_count: u32,
+    pub reclaim_count: u32,
+    pub consecutive_reclaims: u32,
+    pub replay_count: u32,
+
+    pub suspension: Option<u32>,
+    pub suspension_count: u32,
+    pub suspension_timeout_at: Option<TimestampMs>,
+    pub current_waitpoint: Option<WaitpointId>,
+
+    pub flow_id: Option<FlowId>,
+    /// The group into which newly applied edges go.
+    pub dependency_generation: u32,
+
+    pub failure: Option<Failure>,
+    pub cancellation: Option<Cancellation>,
+    pub budget_ids: Vec<BudgetId>,
+    pub quota_policy_ids: Vec<QuotaPolicyId>,
+    pub retention_ms: Option<u64>,
+    pub tagged: bool,
+    pub has_result: bool,
+    pub last_capability_mismatch_at: Option<TimestampMs>,
+}
+
+impl Execution {
+    /// The state dimensions.
+    #[must_use]
+    pub const fn state(&self) -> StateVector {
+        self.state
+    }
+
+    /// The label users see.
+    #[must_use]
+    pub const fn public_state(&self) -> PublicState {
+        self.state.public_state()
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.state.lifecycle_phase == LifecyclePhase::Terminal
+    }
+
+    /// Whether an attempt owns it, whatever became of the lease.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state.lifecycle_phase == LifecyclePhase::Active
+    }
+
+    /// Whether it may be or become claimable.
+    #[must_use]
+    pub fn is_runnable(&self) -> bool {
+        self.state.lifecycle_phase == LifecyclePhase::Runnable
+    }
+
+    /// Whether it is parked on a waitpoint.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.state.lifecycle_phase == LifecyclePhase::Suspended
+    }
+
+    /// Whether a worker may claim it now.
+    #[must_use]
+    pub fn is_eligible(&self) -> bool {
+        self.is_runnable() && self.state.eligibility_state == EligibilityState::EligibleNow
+    }
+
+    /// Whether its lease expired or was revoked.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        matches!(self.state.ownership_state, OwnershipState::LeaseExpiredReclaimable | OwnershipState::LeaseRevoked)
+    }
+
+    /// Whether a worker holds it.
+    #[must_use]
+    pub fn is_leased(&self) -> bool {
+        self.state.ownership_state == OwnershipState::Leased
+    }
+
+    /// Its place in the queue.
+    #[must_use]
+    pub fn rank(&self) -> i64 {
+        rank(self.priority, self.created_at)
+    }
+
+    /// The fence of the lease, while there is one.
+    #[must_use]
+    pub fn fence(&self) -> Option<LeaseFence> {
+        let lease = self.lease.as_ref()?;
+        Some(LeaseFence { lease_id: lease.id, lease_epoch: self.epoch, attempt_id: self.attempt_id? })
+    }
+
+    /// Ownership only.
+    #[must_use]
+    pub fn ownership(&self) -> Fence {
+        Fence {
+            execution: self.id,
+            state: self.state,
+            epoch: self.epoch,
+            lease_id: self.lease.as_ref().map(|lease| lease.id),
+            lease_expires_at: self.lease.as_ref().map(|lease| lease.expires_at),
+            attempt_index: self.attempt_index,
+            attempt_id: self.attempt_id,
+            flow_id: self.flow_id,
+            namespace: self.namespace.clone(),
+        }
+    }
+
+    fn due(&self, out: &mut Vec<Entry>, kind: DueKind, at: Option<TimestampMs>) {
+        if let Some(at) = at {
+            out.push(Entry::new(Index::Due(kind), Position::at(at, execution_bytes(self.id))));
+        }
+    }
+
+    fn queue_entries(&self, out: &mut Vec<Entry>) {
+        let ranked = || Position::of(self.rank(), self.id);
+        if self.is_eligible() {
+            out.push(Entry::new(
+                Index::Eligible(self.namespace.clone(), self.lane.clone(), self.class.clone()),
+                ranked(),
+            ));
+            out.push(Entry::new(Index::EligibleIn(self.id.partition(), self.lane.clone()), ranked()));
+        }
+        if self.reclaim_open {
+            out.push(Entry::new(
+                Index::Reclaimable(self.namespace.clone(), self.lane.clone(), self.class.clone()),
+                ranked(),
+            ));
+        }
+        let parked = || Position::of(self.blocked_at.map_or(0, |at| at.0), self.id);
+        match self.state.eligibility_state {
+            EligibilityState::BlockedByRoute => {
+                out.push(Entry::new(Index::RouteParked(self.namespace.clone(), self.lane.clone()), parked()));
+            }
+            EligibilityState::BlockedByBudget | EligibilityState::BlockedByQuota => match self.blocked_by {
+                Some(Gate::Budget(budget)) => out.push(Entry::new(Index::BudgetParked(budget), parked())),
+                Some(Gate::Quota(quota)) => out.push(Entry::new(Index::QuotaParked(quota), parked())),
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn lease_entries(&self, out: &mut Vec<Entry>) {
+        let Some(lease) = &self.lease else { return };
+        let by_expiry = || Position::of(lease.expires_at.0, self.id);
+        if self.is_leased() {
+            out.push(Entry::new(Index::HeldLeases, by_expiry()));
+            out.push(Entry::new(
+                Index::LeasesOf(lease.worker_instance_id.clone()),
+                Position::by(execution_bytes(self.id)),
+            ));
+            self.due(out, DueKind::LeaseExpiry, Some(lease.expires_at));
+        } else if self.is_lost() {
+            out.push(Entry::new(Index::LostLeases, by_expiry()));
+            if !self.reclaim_open {
+                self.due(out, DueKind::ReclaimBackoff, self.reclaim_at);
+            }
+        }
+    }
+
+    fn timer_entries(&self, out: &mut Vec<Entry>) {
+        match self.state.eligibility_state {
+            EligibilityState::NotEligibleUntilTime => {
+                self.due(out, DueKind::Delay, Some(self.wake_at.unwrap_or(TimestampMs::ZERO)));
+            }
+            EligibilityState::BlockedByBudget | EligibilityState::BlockedByQuota => {
+                self.due(out, DueKind::Readmission, self.wake_at);
+            }
+            _ => {}
+        }
+        if !self.is_terminal() {
+            self.due(out, DueKind::Deadline, self.deadline_at);
+        }
+        if self.is_active() {
+            self.due(out, DueKind::AttemptTimeout, self.attempt_timeout_at);
+        }
+        if self.is_suspended() {
+            self.due(out, DueKind::SuspensionTimeout, self.suspension_timeout_at);
+        }
+    }
+
+    fn list_entries(&self, out: &mut Vec<Entry>) {
+        let home = self.id.partition();
+        let by_id = || Position::by(execution_bytes(self.id));
+        let newest = || Position::of(-self.created_at.0, self.id);
+        let state = self.public_state();
+        out.push(Entry::new(Index::ExecutionsIn(home), by_id()));
+        out.push(Entry::new(Index::Created, newest()));
+        out.push(Entry::new(Index::CreatedIn(self.namespace.clone()), newest()));
+        out.push(Entry::new(Index::LaneState(self.lane.clone(), state), newest()));
+        out.push(Entry::new(Index::KindState(self.kind.clone(), state), newest()));
+        if self.is_suspended() {
+            let score = self.suspension_timeout_at.map_or(super::suspension::NO_TIMEOUT, |at| at.0);
+            out.push(Entry::new(Index::SuspendedIn(home), Position::of(score, self.id)));
+        }
+        if let Some(completed_at) = self.completed_at {
+            out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), Position::of(completed_at.0, self.id)));
+        } else {
+            for budget in &self.budget_ids {
+                out.push(Entry::new(Index::AttachedTo(*budget), by_id()));
+            }
+        }
+        if let Some(flow) = self.flow_id {
+            out.push(Entry::new(Index::MembersOf(home, flow), by_id()));
+            if !self.is_terminal() {
+                out.push(Entry::new(Index::LiveMembersOf(home, flow), by_id()));
+                if !self.is_active() {
+                    out.push(Entry::new(Index::PendingMembersOf(home, flow), by_id()));
+                }
+            }
+        }
+    }
+}
+
+impl Stored for Execution {
+    fn key(&self) -> Key {
+        Key::execution(self.id)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        self.queue_entries(out);
+        self.lease_entries(out);
+        self.timer_entries(out);
+        self.list_entries(out);
+    }
+
+    fn topics(&self, out: &mut Vec<Topic>) {
+        if self.is_eligible() || self.reclaim_open {
+            out.push(Topic::Lane(self.lane.clone()));
+        }
+        if let (true, Some(flow)) = (self.is_terminal(), self.flow_id) {
+            out.push(Topic::Flow(flow));
+        }
+    }
+}
+
+/// Ownership of an execution, as light-fence operations read it. Part of the execution; never written on its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Fence {
+    pub execution: ExecutionId,
+    pub state: StateVector,
+    pub epoch: LeaseEpoch,
+    pub lease_id: Option<LeaseId>,
+    pub lease_expires_at: Option<TimestampMs>,
+    pub attempt_index: AttemptIndex,
+    pub attempt_id: Option<AttemptId>,
+    pub flow_id: Option<FlowId>,
+    pub namespace: Namespace,
+}
+
+impl Fence {
+    /// Whether the same owner holds it in the same way. A renewal keeps it: an expiry that was read is a lower bound.
+    #[must_use]
+    pub fn same_owner(&self, other: &Self) -> bool {
+        self.state.lifecycle_phase == other.state.lifecycle_phase
+            && self.state.ownership_state == other.state.ownership_state
+            && self.epoch == other.epoch
+            && self.lease_id == other.lease_id
+            && self.attempt_index == other.attempt_index
+            && self.attempt_id == other.attempt_id
+    }
+}
+
+impl Stored for Fence {
+    fn key(&self) -> Key {
+        Key::fence(self.execution)
+    }
+}
+
+/// What was frozen at creation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Definition {
+    pub execution: ExecutionId,
+    /// Whether the creator gave a policy at all: without one nothing is retried.
+    pub policy: Option<ExecutionPolicy>,
+    pub payload_encoding: Option<String>,
+    pub creator_identity: String,
+    pub idempotency_key: Option<String>,
+}
+
+impl Stored for Definition {
+    fn key(&self) -> Key {
+        Key::definition(self.execution)
+    }
+}
+
+/// Input bytes, and upstream results by edge name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Payload {
+    pub execution: ExecutionId,
+    pub payload: Blob,
+    pub inputs: BTreeMap<String, Blob>,
+}
+
+impl Stored for Payload {
+    fn key(&self) -> Key {
+        Key::payload(self.execution)
+    }
+}
+
+/// Result bytes of a completed execution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Outcome {
+    pub execution: ExecutionId,
+    pub result: Blob,
+}
+
+impl Stored for Outcome {
+    fn key(&self) -> Key {
+        Key::outcome(self.execution)
+    }
+}
+
+/// Progress as the worker tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Progress {
+    pub execution: ExecutionId,
+    pub percent: Option<u8>,
+    pub message: Option<String>,
+    pub updated_at: TimestampMs,
+}
+
+impl Stored for Progress {
+    fn key(&self) -> Key {
+        Key::progress(self.execution)
+    }
+}
+
+/// Tags of an execution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ExecutionTags {
+    pub execution: ExecutionId,
+    pub created_at: TimestampMs,
+    pub tags: BTreeMap<String, String>,
+    pub updated_at: TimestampMs,
+}
+
+impl Stored for ExecutionTags {
+    fn key(&self) -> Key {
+        Key::execution_tags(self.execution)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        for (key, value) in &self.tags {
+            out.push(Entry::new(
+                Index::Tagged(key.clone(), value.clone()),
+                Position::of(-self.created_at.0, self.execution),
+            ));
+        }
+    }
+}

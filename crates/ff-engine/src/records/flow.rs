@@ -1,0 +1,253 @@
+//! Flows, their edges and the groups in which edges are decided.
+
+use std::collections::BTreeMap;
+
+use ff_core::TimestampMs;
+use ff_core::backend::dependencies::{DependencyKind, EdgeDependencyPolicy};
+use ff_core::backend::flows::CancelFlowPolicy;
+use ff_core::ids::{EdgeId, ExecutionId, FlowId, Namespace};
+use ff_core::partition::Partition;
+use ff_core::rules::edge_groups::GroupCounts;
+use ff_core::state::{EdgeGroupState, EdgeState, FlowState, PublicState};
+use serde::{Deserialize, Serialize};
+
+use super::Stored;
+use crate::index::{DueKind, Entry, Index, Position, Topic, execution_bytes};
+use crate::key::Key;
+
+/// How a flow was cancelled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct FlowCancellation {
+    pub at: TimestampMs,
+    pub reason: String,
+    pub policy: CancelFlowPolicy,
+}
+
+/// The container of a graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Flow {
+    pub home: Partition,
+    pub id: FlowId,
+    pub kind: String,
+    pub namespace: Namespace,
+    pub graph_revision: u64,
+    pub node_count: u32,
+    pub edge_count: u32,
+    /// Members that were purged after they ended, by how they ended.
+    pub purged: BTreeMap<PublicState, u32>,
+    pub created_at: TimestampMs,
+    pub last_mutation_at: TimestampMs,
+    pub cancellation: Option<FlowCancellation>,
+}
+
+impl Flow {
+    /// Whether it still takes members, edges and applications.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.cancellation.is_none()
+    }
+
+    /// The authoritative state.
+    #[must_use]
+    pub const fn state(&self) -> FlowState {
+        if self.is_open() { FlowState::Open } else { FlowState::Cancelled }
+    }
+
+    /// One more member.
+    pub fn add_member(&mut self, now: TimestampMs) {
+        self.node_count += 1;
+        self.graph_revision += 1;
+        self.last_mutation_at = now;
+    }
+
+    /// One more edge.
+    pub fn add_edge(&mut self, now: TimestampMs) {
+        self.edge_count += 1;
+        self.graph_revision += 1;
+        self.last_mutation_at = now;
+    }
+
+    /// Flips it to cancelled.
+    pub fn cancel(&mut self, reason: String, policy: CancelFlowPolicy, now: TimestampMs) {
+        self.cancellation = Some(FlowCancellation { at: now, reason, policy });
+        self.last_mutation_at = now;
+    }
+}
+
+impl Stored for Flow {
+    fn key(&self) -> Key {
+        Key::flow(self.home, self.id)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        out.push(Entry::new(Index::FlowsIn(self.home), Position::by(*self.id.uuid().as_bytes())));
+    }
+}
+
+/// Tags of a flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct FlowTags {
+    pub home: Partition,
+    pub flow: FlowId,
+    pub tags: BTreeMap<String, String>,
+    pub updated_at: TimestampMs,
+}
+
+impl Stored for FlowTags {
+    fn key(&self) -> Key {
+        Key::flow_tags(self.home, self.flow)
+    }
+}
+
+/// A dependency: the downstream waits for the upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Edge {
+    pub home: Partition,
+    pub flow: FlowId,
+    pub id: EdgeId,
+    pub upstream: ExecutionId,
+    pub downstream: ExecutionId,
+    pub kind: DependencyKind,
+    pub data_passing_ref: Option<String>,
+    pub state: EdgeState,
+    /// The group of the downstream it counts in.
+    pub generation: u32,
+    pub created_at: TimestampMs,
+}
+
+impl Stored for Edge {
+    fn key(&self) -> Key {
+        Key::edge(self.home, self.flow, self.id)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        let by_id = || Position::by(*self.id.uuid().as_bytes());
+        out.push(Entry::new(Index::EdgesOf(self.home, self.flow), by_id()));
+        out.push(Entry::new(Index::EdgesFrom(self.home, self.flow, self.upstream), by_id()));
+        out.push(Entry::new(Index::EdgesInto(self.home, self.flow, self.downstream), by_id()));
+    }
+}
+
+/// Upstream siblings to cancel after a group was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct SiblingCancel {
+    pub reason: String,
+    /// Still owed; empty once drained.
+    pub siblings: Vec<ExecutionId>,
+    pub pending: bool,
+    pub due_at: TimestampMs,
+}
+
+/// Inbound edges of one downstream, decided together. Generation 0 stands before the first run, each later one before a wait for
+/// children.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct EdgeGroup {
+    pub home: Partition,
+    pub flow: FlowId,
+    pub downstream: ExecutionId,
+    pub generation: u32,
+    pub policy: EdgeDependencyPolicy,
+    /// Staged edges are part of the total, so a group is not decided before its graph is complete.
+    pub counts: GroupCounts,
+    /// Edges in force.
+    pub applied: u32,
+    pub state: EdgeGroupState,
+    pub decided_at: Option<TimestampMs>,
+    pub sibling_cancel: Option<SiblingCancel>,
+}
+
+impl Stored for EdgeGroup {
+    fn key(&self) -> Key {
+        Key::edge_group(self.downstream, self.generation)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        let generation = i64::from(self.generation);
+        out.push(Entry::new(Index::GroupsInto(self.downstream), Position::new(generation, [])));
+        let mut tie = execution_bytes(self.downstream);
+        tie.extend_from_slice(&self.generation.to_be_bytes());
+        out.push(Entry::new(Index::GroupsOf(self.home, self.flow), Position::by(tie.clone())));
+        if let Some(cancel) = self.sibling_cancel.as_ref().filter(|cancel| cancel.pending) {
+            out.push(Entry::new(Index::Due(DueKind::SiblingCancel), Position::at(cancel.due_at, tie)));
+        }
+    }
+
+    fn topics(&self, out: &mut Vec<Topic>) {
+        if self.sibling_cancel.as_ref().is_some_and(|cancel| cancel.pending) {
+            out.push(Topic::Timers);
+        }
+    }
+}
+
+/// The dashboard row of a flow, derived from its members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct FlowProjection {
+    pub home: Partition,
+    pub flow: FlowId,
+    pub total: u32,
+    pub counts: BTreeMap<PublicState, u32>,
+    pub derived_state: FlowState,
+    pub projected_at: TimestampMs,
+}
+
+impl Stored for FlowProjection {
+    fn key(&self) -> Key {
+        Key::flow_projection(self.home, self.flow)
+    }
+}
+
+/// A request to project a flow. One per flow and second, so a busy flow neither writes more nor starves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ProjectionMark {
+    pub home: Partition,
+    pub flow: FlowId,
+    pub second: i64,
+}
+
+impl ProjectionMark {
+    /// The mark for a change that happens now.
+    #[must_use]
+    pub const fn for_change(home: Partition, flow: FlowId, now: TimestampMs) -> Self {
+        Self { home, flow, second: now.0.div_euclid(1000) + 1 }
+    }
+}
+
+impl Stored for ProjectionMark {
+    fn key(&self) -> Key {
+        Key::projection_mark(self.home, self.flow, self.second)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        out.push(Entry::new(
+            Index::Due(DueKind::Projection),
+            Position::new(self.second * 1000, *self.flow.uuid().as_bytes()),
+        ));
+    }
+}
+
+/// A member whose cancellation somebody else has taken care of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct CancelAck {
+    pub home: Partition,
+    pub flow: FlowId,
+    pub execution: ExecutionId,
+}
+
+impl Stored for CancelAck {
+    fn key(&self) -> Key {
+        Key::cancel_ack(self.home, self.flow, self.execution)
+    }
+
+    fn entries(&self, out: &mut Vec<Entry>) {
+        out.push(Entry::new(Index::CancelAcksOf(self.home, self.flow), Position::by(execution_bytes(self.execution))));
+    }
+}

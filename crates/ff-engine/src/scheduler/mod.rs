@@ -1,0 +1,1 @@
+//! Finding work for workers: queues, admission, parking.

@@ -1,0 +1,113 @@
+//! What a store must do. Everything else is decided above it, once, for all stores.
+//!
+//! A store keeps [`Record`]s by [`Key`], keeps the index entries that records declare ([`Record::entries`]), appends events, and wakes
+//! listeners. It knows no rule of the engine.
+
+use std::future::Future;
+
+use async_trait::async_trait;
+use ff_core::backend::layer::BoxFuture;
+use ff_core::cursor::EventCursor;
+use ff_core::handle::BackendTag;
+use ff_core::partition::Partition;
+use ff_core::{Result, TimestampMs};
+
+use crate::event::{Event, EventPage};
+use crate::index::{Bounds, Index, Listed, Topic};
+use crate::key::Key;
+use crate::records::Record;
+
+/// One attempt at a commit: five verbs over the records of one partition.
+///
+/// Reads are repeatable and see this transaction's own writes. Nothing is visible to others before the commit; the commit happens
+/// only if every record that was read, and the membership of every range that was read, is still as it was read. A record read
+/// through [`Key::fence`] stays valid while ownership does not change, whatever else happens to its execution.
+pub trait Tx: Send {
+    /// The store's time, fetched with the first load; the same for the whole transaction, never earlier than an earlier
+    /// transaction of this process saw.
+    fn now(&self) -> TimestampMs;
+
+    /// Loads records by key, in one round trip, in the order of `keys`; absent ones are `None`.
+    fn load<'a>(&'a mut self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Record>>>>;
+
+    /// Loads the records that stand in an index with an owner ([`Index::owner`]), in position order, within bounds.
+    /// The commit fails if an entry entered or left the owner's ranges since.
+    fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>>;
+
+    /// Writes a record whole, with the index entries it declares, in place of what its key held.
+    fn put_record(&mut self, record: Record);
+
+    /// Removes a record and its index entries; a missing one is fine.
+    fn delete(&mut self, key: Key);
+
+    /// Appends an event to the partition's log, in order of the calls.
+    fn emit(&mut self, event: Event);
+}
+
+/// An operation as a value, so that it can run again after a conflict. It must be a pure function of itself and of what it reads.
+#[async_trait]
+pub trait Op: Send + Sync {
+    /// What the operation answers.
+    type Out: Send;
+
+    /// The one partition whose records it reads and writes.
+    fn home(&self) -> Partition;
+
+    /// Keys that are surely needed; the store loads them together with the time.
+    fn prefetch(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    /// Reads, decides, writes. An `Err` rolls back; to write *and* refuse, `Out` is itself a `Result` and the inner one is `Err`.
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Out>;
+}
+
+/// A durable, transactional home for records.
+pub trait Store: Send + Sync + 'static {
+    /// The tag in handles and cursors of this store.
+    const TAG: BackendTag;
+
+    /// Runs an operation and commits it atomically with its index entries and events; answers after the commit is durable.
+    /// On a conflict runs it again with jitter inside a budget of time and count, then answers `Contention(RetryExhausted)`.
+    fn transact<'a, O: Op>(&'a self, op: &'a O) -> impl Future<Output = Result<O::Out>> + Send + 'a;
+
+    /// Committed records by key, from any partitions, absent ones `None`. Keys of one partition are read at one moment.
+    fn read<'a>(&'a self, keys: &'a [Key]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send + 'a;
+
+    /// Committed records that stand in any of `indexes`, over all partitions, merged in position order, within bounds. Costs in
+    /// proportion to what is returned and to the number of indexes, never to what else is stored.
+    fn list<'a>(
+        &'a self,
+        indexes: &'a [Index],
+        bounds: &'a Bounds,
+    ) -> impl Future<Output = Result<Vec<Listed>>> + Send + 'a;
+
+    /// How many entries stand in an index, over all partitions.
+    fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a;
+
+    /// Events after a cursor, oldest first, from all partitions: none missing, none twice, those of one partition in commit order.
+    /// The tail cursor yields no event and the position to continue from. A foreign or truncated cursor is `InvalidInput`, one whose
+    /// events were trimmed is `CursorExpired`.
+    fn events<'a>(
+        &'a self,
+        after: &'a EventCursor,
+        limit: usize,
+    ) -> impl Future<Output = Result<EventPage>> + Send + 'a;
+
+    /// Drops events older than `before`, at most `limit`; says how many.
+    fn trim_events(&self, before: TimestampMs, limit: usize) -> impl Future<Output = Result<usize>> + Send + '_;
+
+    /// Compares the stored index entries of a partition with those its records declare and repairs differences; says how many
+    /// records it looked at and how many entries it repaired.
+    fn reindex(&self, partition: Partition) -> impl Future<Output = Result<(u32, u32)>> + Send + '_;
+
+    /// A future that ends at the next commit that may concern the topic, counted from this call. Ending early is allowed, missing a
+    /// commit is not.
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()>;
+
+    /// A future that ends when the store's time reaches `at`.
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()>;
+
+    /// The store's time.
+    fn now(&self) -> impl Future<Output = Result<TimestampMs>> + Send + '_;
+}
