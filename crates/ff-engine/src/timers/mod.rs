@@ -1,5 +1,9 @@
 //! Work that comes due: one file per kind, and the deterministic pass over all of them.
 
+pub(crate) mod grant_expiry;
+pub(crate) mod readmission;
+pub(crate) mod routes;
+
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
