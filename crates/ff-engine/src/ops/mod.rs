@@ -1,7 +1,7 @@
 //! What each operation does; one file per facet of the contract.
 
 mod attempts;
-mod budgets;
+pub(crate) mod budgets;
 mod claims;
 mod connection;
 mod dependencies;

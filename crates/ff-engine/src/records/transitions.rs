@@ -309,12 +309,20 @@ impl Execution {
         waitpoint: WaitpointId,
         now: TimestampMs,
     ) -> Option<Release> {
+        let release = self.pause(reason, now);
+        self.suspension_timeout_at = timeout_at;
+        self.current_waitpoint = Some(waitpoint);
+        release
+    }
+
+    /// Parks the attempt until a person resumes it: nothing else can.
+    pub fn pause(&mut self, reason: BlockingReason, now: TimestampMs) -> Option<Release> {
         let release = self.hand_back(now);
         self.state = suspended(reason);
         self.suspension = Some(self.suspension_count);
         self.suspension_count += 1;
-        self.suspension_timeout_at = timeout_at;
-        self.current_waitpoint = Some(waitpoint);
+        self.suspension_timeout_at = None;
+        self.current_waitpoint = None;
         release
     }
 

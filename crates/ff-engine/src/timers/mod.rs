@@ -1,5 +1,11 @@
 //! Work that comes due: one file per kind, and the deterministic pass over all of them.
 
+pub(crate) mod admission_expiry;
+pub(crate) mod budget_reset;
+pub(crate) mod continuation;
+pub(crate) mod gates;
+pub(crate) mod settlement;
+
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
