@@ -1,5 +1,12 @@
 //! Work that comes due: one file per kind, and the deterministic pass over all of them.
 
+pub(crate) mod attempt_timeout;
+pub(crate) mod deadline;
+pub(crate) mod delay;
+pub(crate) mod lease_expiry;
+pub(crate) mod reclaim_backoff;
+pub(crate) mod settlement;
+
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
