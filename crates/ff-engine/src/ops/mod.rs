@@ -1,6 +1,6 @@
 //! What each operation does; one file per facet of the contract.
 
-mod attempts;
+pub(crate) mod attempts;
 pub(crate) mod budgets;
 mod claims;
 mod connection;
@@ -8,7 +8,7 @@ mod dependencies;
 mod flows;
 mod ingress;
 mod inspection;
-mod leases;
+pub(crate) mod leases;
 mod maintenance;
 mod quotas;
 mod signals;

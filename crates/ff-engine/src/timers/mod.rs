@@ -1,9 +1,14 @@
 //! Work that comes due: one file per kind, and the deterministic pass over all of them.
 
 pub(crate) mod admission_expiry;
+pub(crate) mod attempt_timeout;
 pub(crate) mod budget_reset;
 pub(crate) mod continuation;
+pub(crate) mod deadline;
+pub(crate) mod delay;
 pub(crate) mod gates;
+pub(crate) mod lease_expiry;
+pub(crate) mod reclaim_backoff;
 pub(crate) mod settlement;
 
 use ff_core::{Result, TimestampMs};
