@@ -7,6 +7,7 @@ mod continuation;
 mod deadline;
 mod dedup_expiry;
 pub(crate) mod delay;
+pub(crate) mod gates;
 mod grant_expiry;
 mod lease_expiry;
 mod poison;
