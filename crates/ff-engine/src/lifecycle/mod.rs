@@ -11,4 +11,6 @@ pub(crate) use ownership::{
     Handover, fence_check, fenced, hand_over, mark_expired, parked, released, start_attempt, stored_ownership,
 };
 pub(crate) use subject::Subject;
-pub(crate) use suspension::{close_all_waitpoints, close_suspension};
+pub(crate) use suspension::{
+    BOUND_WAITPOINTS_MAX, PENDING_WAITPOINTS_MAX, Resume, close_all_waitpoints, close_suspension, resume,
+};
