@@ -52,11 +52,15 @@ pub(crate) async fn recheck<S: Store>(engine: &Engine<S>, gate: Gate) -> Result<
 
 /// Runs the first slice of opening a gate. What fails or is left comes due as a continuation.
 pub(crate) async fn run_at_once<S: Store>(engine: &Engine<S>, continuation: Continuation) {
-    if engine.settings.settle_at_once
-        && let Ok(step) = step(engine, &continuation).await
-    {
-        let _ = engine.run(&Turn { continuation, step }).await;
+    if engine.settings.settle_at_once {
+        let _ = advance(engine, continuation).await;
     }
+}
+
+/// Does one slice and writes down what it left.
+pub(crate) async fn advance<S: Store>(engine: &Engine<S>, continuation: Continuation) -> Result<()> {
+    let step = step(engine, &continuation).await?;
+    engine.run(&Turn { continuation, step }).await
 }
 
 /// Writes down what a slice left to do.

@@ -3,7 +3,7 @@
 mod admission_expiry;
 mod attempt_timeout;
 mod budget_reset;
-mod continuation;
+pub(crate) mod continuation;
 mod deadline;
 mod dedup_expiry;
 pub(crate) mod delay;
