@@ -2,15 +2,12 @@
 
 use ff_core::Result;
 use ff_core::rules::edge_groups::{GroupCounts, sibling_cancel, verdict};
-use ff_core::state::{EdgeGroupState, EdgeState};
+use ff_core::state::EdgeGroupState;
 
-use crate::index::{Bounds, Index};
+use super::graph::{pass_data, unsettled_upstreams};
 use crate::key::Key;
-use crate::records::{Edge, EdgeGroup, Execution, SiblingCancel};
+use crate::records::{EdgeGroup, Execution};
 use crate::store::Tx;
-
-/// Inbound edges one commit looks at; more than a call may stage.
-const EDGES_MAX: usize = 10_000;
 
 /// What a wait for children comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,20 +65,15 @@ async fn close(
     decided: EdgeGroupState,
 ) -> Result<()> {
     let now = tx.now();
-    group.state = decided;
-    group.decided_at = Some(now);
+    group.decide(decided, now);
     if let Some(reason) = sibling_cancel(group.policy, decided) {
-        let index = Index::EdgesInto(group.home, group.flow, execution.id);
-        let edges = tx.range_of::<Edge>(index, Bounds::first(EDGES_MAX)).await?;
-        let open = edges.iter().filter(|e| {
-            e.generation == group.generation && !matches!(e.state, EdgeState::Satisfied | EdgeState::Impossible)
-        });
-        let siblings: Vec<_> = open.map(|edge| edge.upstream).collect();
-        let pending = !siblings.is_empty();
-        group.sibling_cancel =
-            Some(SiblingCancel { reason: reason.as_str().to_owned(), siblings, pending, due_at: now });
+        let siblings = unsettled_upstreams(tx, &group).await?;
+        group.owe_cancellations(reason.as_str(), siblings, now);
+    }
+    if decided == EdgeGroupState::Satisfied {
+        pass_data(tx, &group).await?;
+        execution.close_generation(group.generation);
     }
     tx.put(group);
-    execution.dependency_generation += 1;
     Ok(())
 }
