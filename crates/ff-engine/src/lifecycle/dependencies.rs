@@ -1,7 +1,7 @@
 //! What an execution waits for when it becomes runnable, or asks to wait for.
 
 use ff_core::Result;
-use ff_core::rules::edge_groups::{GroupCounts, sibling_cancel, verdict};
+use ff_core::rules::edge_groups::{sibling_cancel, verdict};
 use ff_core::state::EdgeGroupState;
 
 use super::graph::{pass_data, unsettled_upstreams};
@@ -20,10 +20,6 @@ pub(crate) enum Children {
     Impossible,
 }
 
-const fn settled(counts: GroupCounts) -> u32 {
-    counts.succeeded.saturating_add(counts.failed).saturating_add(counts.skipped)
-}
-
 async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<EdgeGroup>> {
     if execution.flow_id.is_none() {
         return Ok(None);
@@ -35,7 +31,8 @@ async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<
 
 /// Whether edges in force hold back an execution that is about to become claimable.
 pub(crate) async fn holds(tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
-    Ok(current_group(tx, execution).await?.is_some_and(|group| group.applied > settled(group.counts)))
+    let undecided = |group: &EdgeGroup| verdict(group.policy, group.counts) == EdgeGroupState::Pending;
+    Ok(current_group(tx, execution).await?.is_some_and(|group| group.running() > 0 && undecided(&group)))
 }
 
 /// Looks at the group of children spawned since the last wait. A group that is decided already is closed here, because nobody
