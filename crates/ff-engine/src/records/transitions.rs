@@ -327,6 +327,14 @@ impl Execution {
         release
     }
 
+    /// Counts a suspension whose condition held before it began; ownership stays. Says which episode it was.
+    pub fn skip_suspension(&mut self, now: TimestampMs) -> u32 {
+        let ordinal = self.suspension_count;
+        self.suspension_count += 1;
+        self.touch(now);
+        ordinal
+    }
+
     /// The timeout hands a suspension to a person; it stays suspended without a timeout.
     pub fn escalate_suspension(&mut self, now: TimestampMs) {
         self.state = suspended(BlockingReason::PausedByOperator);

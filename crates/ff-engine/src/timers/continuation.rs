@@ -2,7 +2,7 @@
 
 use ff_core::{Result, TimestampMs};
 
-use super::gates;
+use super::{gates, routes};
 use crate::engine::Engine;
 use crate::index::Position;
 use crate::records::{Continuation, ContinuationWork};
@@ -22,12 +22,13 @@ pub(crate) enum Step {
     },
 }
 
-/// Does one slice.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, _now: TimestampMs) -> Result<()> {
-    match record.work {
-        ContinuationWork::OpenBudget { .. } | ContinuationWork::OpenQuota { .. } | ContinuationWork::Breach { .. } => {
+/// Hands a continuation to those who know its work.
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, now: TimestampMs) -> Result<()> {
+    match &record.work {
+        ContinuationWork::OpenRoute { .. } => routes::handle(engine, record, now).await,
+        ContinuationWork::Breach { .. } | ContinuationWork::OpenBudget { .. } | ContinuationWork::OpenQuota { .. } => {
             gates::advance(engine, record).await
         }
-        _ => Ok(()),
+        ContinuationWork::CancelMembers { .. } | ContinuationWork::ResolveEdges { .. } => Ok(()),
     }
 }
