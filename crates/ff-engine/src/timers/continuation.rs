@@ -1,0 +1,13 @@
+//! Bulk work goes on.
+
+use ff_core::{Result, TimestampMs};
+
+use crate::engine::Engine;
+use crate::records::Continuation;
+use crate::store::Store;
+
+/// (being written)
+#[allow(clippy::unused_async)]
+pub(crate) async fn handle<S: Store>(_engine: &Engine<S>, _record: Continuation, _now: TimestampMs) -> Result<()> {
+    Ok(())
+}

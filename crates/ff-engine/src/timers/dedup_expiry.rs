@@ -1,0 +1,13 @@
+//! A remembered answer runs out.
+
+use ff_core::{Result, TimestampMs};
+
+use crate::engine::Engine;
+use crate::records::Dedup;
+use crate::store::Store;
+
+/// (being written)
+#[allow(clippy::unused_async)]
+pub(crate) async fn handle<S: Store>(_engine: &Engine<S>, _record: Dedup, _now: TimestampMs) -> Result<()> {
+    Ok(())
+}
