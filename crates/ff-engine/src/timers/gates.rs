@@ -247,6 +247,7 @@ impl Act {
             opened_at: now,
             closed: None,
             trigger: None,
+            timeout_signal: None,
         });
         if let Some(mut attempt) = tx.get::<Attempt>(Key::attempt(execution.id, execution.attempt_index)).await? {
             attempt.park(now);
