@@ -2,7 +2,7 @@
 
 mod explain;
 mod fields;
-mod gates;
+pub(crate) mod gates;
 mod search;
 mod snapshot;
 mod tags;
