@@ -14,7 +14,7 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
 use crate::event::{Event, EventPage};
-use crate::index::{Bounds, Index, Listed, Topic};
+use crate::index::{Bounds, Index, Listed, Position, Topic};
 use crate::key::Key;
 use crate::records::Record;
 
@@ -82,6 +82,19 @@ pub trait Store: Send + Sync + 'static {
         indexes: &'a [Index],
         bounds: &'a Bounds,
     ) -> impl Future<Output = Result<Vec<Listed>>> + Send + 'a;
+
+    /// The keys of the records that stand in an index, in position order, within bounds. A record that does not decode is listed like
+    /// any other, where a store can list without reading records; so that one damaged record hides no other.
+    fn keys<'a>(
+        &'a self,
+        index: &'a Index,
+        bounds: &'a Bounds,
+    ) -> impl Future<Output = Result<Vec<(Position, Key)>>> + Send + 'a {
+        async move {
+            let listed = self.list(std::slice::from_ref(index), bounds).await?;
+            Ok(listed.into_iter().map(|listed| (listed.position, listed.record.key())).collect())
+        }
+    }
 
     /// How many entries stand in an index, over all partitions.
     fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a;
