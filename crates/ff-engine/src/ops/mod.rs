@@ -7,7 +7,7 @@ mod connection;
 mod dependencies;
 mod flows;
 mod ingress;
-pub(crate) mod inspection;
+mod inspection;
 pub(crate) mod leases;
 mod maintenance;
 mod quotas;

@@ -2,7 +2,7 @@
 
 mod explain;
 mod fields;
-pub(crate) mod gates;
+mod gates;
 mod search;
 mod snapshot;
 mod tags;

@@ -4,21 +4,23 @@ use async_trait::async_trait;
 use ff_core::backend::maintenance::ReconcileCounts;
 use ff_core::ids::QuotaPolicyId;
 use ff_core::partition::Partition;
-use ff_core::rules::quotas::{AdmissionLimits, WINDOW_SECONDS_DEFAULT};
 use ff_core::{Result, TimestampMs};
 
 use super::PAGE;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position, execution_bytes};
 use crate::key::Key;
-use crate::ops::inspection::gates::definition;
 use crate::records::{Admission, Execution, QuotaPolicy, QuotaUsage, Stored, WindowEntry};
+use crate::scheduler::admission::free;
+use crate::scheduler::slots::Because;
 use crate::store::{Op, Store, Tx};
-use crate::timers::retention::elsewhere::DropAdmission;
 use crate::verbs::{list_of, read_one};
 
 /// Holders that one transaction can count; more are counted by their own entries and exits only.
 const HOLDERS_MAX: usize = 10_000;
+
+/// How long entries stay where callers bring limits of their own, so that only they know the window.
+const FOREIGN_WINDOW_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Looks at every quota of a partition.
 pub(super) async fn reconcile<S: Store>(
@@ -44,11 +46,11 @@ pub(super) async fn reconcile<S: Store>(
 async fn one<S: Store>(engine: &Engine<S>, usage: &QuotaUsage, now: TimestampMs) -> Result<()> {
     let (home, id) = (usage.home, usage.id);
     let policy: Option<QuotaPolicy> = read_one(&engine.store, Key::quota_policy(home, id)).await?;
-    let limits = policy.and_then(|policy| AdmissionLimits::from_definition(&definition(&policy)));
-    let floor = match limits {
-        Some(limits) => limits.window_floor(now),
-        None => TimestampMs(now.0.saturating_sub_unsigned(WINDOW_SECONDS_DEFAULT * 1000)),
-    };
+    let window_ms = policy
+        .and_then(|policy| policy.bounds())
+        .filter(|bounds| bounds.rate_limit > 0)
+        .map_or(FOREIGN_WINDOW_MS, |bounds| bounds.window_ms);
+    let floor = TimestampMs(now.0.saturating_sub_unsigned(window_ms));
     for dimension in usage.windows.keys() {
         let op = TrimWindow { home, id, dimension: dimension.clone(), floor, slice: engine.settings.slice };
         while !engine.run(&op).await? {}
@@ -74,18 +76,19 @@ async fn drop_former_holders<S: Store>(
         for admission in page {
             let execution: Option<Execution> = read_one(&engine.store, Key::execution(admission.execution)).await?;
             if is_over(&admission, execution.as_ref(), floor, now) {
-                engine.run(&DropAdmission { admission }).await?;
+                let because = match admission.provisional_until {
+                    Some(_) => Because::Lapsed(admission.epoch),
+                    None => Because::Settled(admission.epoch),
+                };
+                free(engine, id, admission.execution, because).await?;
             }
         }
     }
 }
 
 fn is_over(admission: &Admission, execution: Option<&Execution>, floor: TimestampMs, now: TimestampMs) -> bool {
-    let Some(execution) = execution else { return true };
-    let owned = execution.is_active() && execution.epoch == admission.epoch;
-    let expected = admission.provisional_until.is_some_and(|until| !until.is_due(now))
-        && execution.epoch < admission.epoch
-        && !execution.is_terminal();
+    let owned = execution.is_some_and(|execution| execution.is_active() && execution.epoch >= admission.epoch);
+    let expected = admission.provisional_until.is_some_and(|until| !until.is_due(now));
     let in_window = !admission.holds_slot && admission.admitted_at > floor;
     !(owned || expected || in_window)
 }
@@ -123,10 +126,7 @@ impl Op for TrimWindow {
             tx.delete(entry.key());
         }
         if dropped > 0 {
-            let kept = usage.windows.remove(&self.dimension).unwrap_or(0).saturating_sub(dropped as u64);
-            if kept > 0 {
-                usage.windows.insert(self.dimension.clone(), kept);
-            }
+            usage.forget(&self.dimension, dropped as u64);
             tx.put(usage);
         }
         Ok(dropped < self.slice)

@@ -9,9 +9,11 @@ use ff_core::partition::Partition;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
-use crate::records::{Admission, Execution, Ledger, QuotaUsage};
+use crate::records::{Execution, Ledger};
+use crate::scheduler::admission::free;
+use crate::scheduler::slots::Because;
 use crate::store::{Op, Store, Tx};
-use crate::verbs::{list_of, read_one};
+use crate::verbs::list_of;
 
 /// Forgets an execution everywhere but in its own partition. What was spent stays spent.
 pub(super) async fn forget<S: Store>(engine: &Engine<S>, execution: &Execution) -> Result<()> {
@@ -31,11 +33,7 @@ pub(super) async fn forget<S: Store>(engine: &Engine<S>, execution: &Execution) 
         }
     }
     for quota in &execution.quota_policy_ids {
-        let home = engine.counts().of_quota(*quota);
-        let key = Key::admission(home, *quota, execution.id);
-        if let Some(admission) = read_one::<Admission, _>(&engine.store, key).await? {
-            engine.run(&DropAdmission { admission }).await?;
-        }
+        free(engine, *quota, execution.id, Because::Settled(execution.epoch)).await?;
     }
     Ok(())
 }
@@ -56,40 +54,5 @@ impl Op for DropLedgers {
     async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
         self.keys.iter().for_each(|key| tx.delete(key.clone()));
         Ok(())
-    }
-}
-
-/// Drops an admission if it is still the one that was found, and frees the slot it holds.
-pub(crate) struct DropAdmission {
-    pub(crate) admission: Admission,
-}
-
-#[async_trait]
-impl Op for DropAdmission {
-    type Out = bool;
-
-    fn home(&self) -> Partition {
-        self.admission.home
-    }
-
-    fn prefetch(&self) -> Vec<Key> {
-        let Admission { home, quota, execution, .. } = &self.admission;
-        vec![Key::admission(*home, *quota, *execution), Key::quota_usage(*home, *quota)]
-    }
-
-    async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
-        let Admission { home, quota, execution, .. } = &self.admission;
-        let key = Key::admission(*home, *quota, *execution);
-        if tx.get::<Admission>(key.clone()).await?.as_ref() != Some(&self.admission) {
-            return Ok(false);
-        }
-        tx.delete(key);
-        if self.admission.holds_slot
-            && let Some(mut usage) = tx.get::<QuotaUsage>(Key::quota_usage(*home, *quota)).await?
-        {
-            usage.holders = usage.holders.saturating_sub(1);
-            tx.put(usage);
-        }
-        Ok(true)
     }
 }

@@ -3,7 +3,7 @@
 //! What can be large (frames, signals, the edges of a flow whose last member goes) is dropped first, a slice per transaction; what
 //! lives in other families is dropped next; the execution record goes last, so that a purge that was cut short is taken up again.
 
-pub(crate) mod elsewhere;
+mod elsewhere;
 mod remove;
 
 use ff_core::ids::{AttemptIndex, ExecutionId, FlowId};
