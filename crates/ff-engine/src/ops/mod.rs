@@ -15,4 +15,4 @@ mod signals;
 mod streams;
 mod subscriptions;
 mod suspension;
-mod workers;
+pub(crate) mod workers;
