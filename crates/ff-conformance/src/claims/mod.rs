@@ -1,5 +1,3 @@
-//! (being written)
-
+//! x
 use crate::cases;
-
 cases!["claims":];
