@@ -87,6 +87,8 @@ pub enum PendingLineage {
         reason: String,
         /// Which attempt that was.
         previous: AttemptIndex,
+        /// When it may begin; kept when that time has come, so that a repeated call gets the first answer.
+        at: TimestampMs,
     },
     /// A replay.
     Replay {
@@ -235,6 +237,18 @@ impl Execution {
     #[must_use]
     pub fn is_leased(&self) -> bool {
         self.state.ownership_state == OwnershipState::Leased
+    }
+
+    /// Whether a worker holds it whose time is up.
+    #[must_use]
+    pub fn is_overdue(&self, now: TimestampMs) -> bool {
+        self.is_leased() && self.lease.as_ref().is_none_or(|lease| lease.expires_at.is_due(now))
+    }
+
+    /// Whether the end of an ownership is owed to quotas.
+    #[must_use]
+    pub fn owes_quotas(&self) -> bool {
+        !self.quota_policy_ids.is_empty()
     }
 
     /// Its place in the queue.

@@ -217,7 +217,7 @@ impl Execution {
     pub fn claim(&mut self, taker: Taker, attempt_id: AttemptId, now: TimestampMs) -> (AttemptType, Option<Lineage>) {
         let origin = match self.pending_lineage.take() {
             None => (AttemptType::Initial, None),
-            Some(PendingLineage::Retry { reason, previous }) => {
+            Some(PendingLineage::Retry { reason, previous, .. }) => {
                 (AttemptType::Retry, Some(Lineage { reason, requested_by: None, previous: Some(previous) }))
             }
             Some(PendingLineage::Replay { reason, requested_by, from }) => {
@@ -295,7 +295,8 @@ impl Execution {
     }
 
     fn hand_back(&mut self, now: TimestampMs) -> Option<Release> {
-        self.attempt_time_left_ms = self.attempt_timeout_at.take().map(|at| at.since(now));
+        // An attempt whose time is up keeps one millisecond: none at all would mean no limit.
+        self.attempt_time_left_ms = self.attempt_timeout_at.take().map(|at| at.since(now).max(1));
         self.consecutive_reclaims = 0;
         self.touch(now);
         self.release()
@@ -309,12 +310,20 @@ impl Execution {
         waitpoint: WaitpointId,
         now: TimestampMs,
     ) -> Option<Release> {
+        let release = self.pause(reason, now);
+        self.suspension_timeout_at = timeout_at;
+        self.current_waitpoint = Some(waitpoint);
+        release
+    }
+
+    /// Parks the attempt until a person resumes it: nothing else can.
+    pub fn pause(&mut self, reason: BlockingReason, now: TimestampMs) -> Option<Release> {
         let release = self.hand_back(now);
         self.state = suspended(reason);
         self.suspension = Some(self.suspension_count);
         self.suspension_count += 1;
-        self.suspension_timeout_at = timeout_at;
-        self.current_waitpoint = Some(waitpoint);
+        self.suspension_timeout_at = None;
+        self.current_waitpoint = None;
         release
     }
 
@@ -436,7 +445,7 @@ impl Execution {
         self.state.attempt_state = AttemptState::PendingRetryAttempt;
         self.hold_until(at, BlockingReason::WaitingForRetryBackoff);
         self.retry_count += 1;
-        self.pending_lineage = Some(PendingLineage::Retry { reason, previous });
+        self.pending_lineage = Some(PendingLineage::Retry { reason, previous, at });
         self.attempt_id = None;
         self.touch(now);
         release

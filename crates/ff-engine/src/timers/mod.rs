@@ -3,10 +3,11 @@
 mod admission_expiry;
 mod attempt_timeout;
 mod budget_reset;
-mod continuation;
+pub(crate) mod continuation;
 mod deadline;
 mod dedup_expiry;
 pub(crate) mod delay;
+pub(crate) mod gates;
 mod grant_expiry;
 mod lease_expiry;
 mod poison;
