@@ -15,7 +15,7 @@
 
 use ff_core::TimestampMs;
 use ff_core::ids::{
-    AttemptId, AttemptIndex, BudgetId, ExecutionId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId, WaitpointId,
+    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId, WaitpointId,
     WorkerId, WorkerInstanceId,
 };
 use ff_core::state::{
@@ -403,6 +403,17 @@ impl Execution {
             self.hold_until(until, BlockingReason::WaitingForDelay);
         }
         self.touch(now);
+    }
+
+    /// Becomes a member of a flow.
+    pub fn join_flow(&mut self, flow: FlowId, now: TimestampMs) {
+        self.flow_id = Some(flow);
+        self.touch(now);
+    }
+
+    /// The group of a generation is decided: edges staged from now on make up the next one.
+    pub fn close_generation(&mut self, generation: u32) {
+        self.dependency_generation = self.dependency_generation.max(generation + 1);
     }
 
     /// A delay or an admission block is over.
