@@ -15,8 +15,8 @@
 
 use ff_core::TimestampMs;
 use ff_core::ids::{
-    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId, WaitpointId,
-    WorkerId, WorkerInstanceId,
+    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId,
+    WaitpointId, WorkerId, WorkerInstanceId,
 };
 use ff_core::state::{
     AttemptState, AttemptType, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, StateVector,

@@ -34,12 +34,7 @@ pub(crate) async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Res
 /// Settles an edge and counts it. When that decides the group the downstream is released or ended; it is returned if it ended.
 ///
 /// Everything is loaded before anything is written, so that a record that does not decode leaves all as it was.
-pub(super) async fn settle(
-    tx: &mut dyn Tx,
-    flow: &Flow,
-    mut edge: Edge,
-    fate: EdgeFate,
-) -> Result<Option<Execution>> {
+pub(super) async fn settle(tx: &mut dyn Tx, flow: &Flow, mut edge: Edge, fate: EdgeFate) -> Result<Option<Execution>> {
     let group = tx.get::<EdgeGroup>(Key::edge_group(edge.downstream, edge.generation)).await?;
     let downstream = Subject::find(tx, edge.downstream).await?;
     let counted = match &group {
