@@ -369,7 +369,12 @@ impl Execution {
             out.push(Entry::new(Index::SuspendedIn(home), Position::of(place.timeout_at_ms, self.id)));
         }
         if let Some(completed_at) = self.completed_at {
-            out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), Position::of(completed_at.0, self.id)));
+            let by_completion = || Position::of(completed_at.0, self.id);
+            out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), by_completion()));
+            match self.retention_ms {
+                Some(own_ms) => self.due(out, DueKind::Retention, Some(completed_at.plus(own_ms))),
+                None => out.push(Entry::new(Index::Terminal, by_completion())),
+            }
         } else {
             for budget in &self.budget_ids {
                 out.push(Entry::new(Index::AttachedTo(*budget), by_id()));

@@ -202,7 +202,7 @@ pub(crate) async fn free_slots_of<S: Store>(engine: &Engine<S>, quota: QuotaPoli
 }
 
 /// What a quota asks and where it stands; `None` when it bounds nothing.
-async fn quota_facts<S: Store>(
+pub(crate) async fn quota_facts<S: Store>(
     engine: &Engine<S>,
     quota: QuotaPolicyId,
 ) -> Result<Option<(AdmissionLimits, AdmissionFacts)>> {

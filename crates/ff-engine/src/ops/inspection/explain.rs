@@ -157,7 +157,7 @@ impl<S: Store> Inquiry<'_, S> {
     async fn closed_gates(&self) -> Result<Vec<Reason>> {
         let mut reasons = Vec::new();
         for budget in &self.execution.budget_ids {
-            reasons.extend(gates::budget(self.engine, *budget).await?);
+            reasons.extend(gates::budget(self.engine, *budget, self.execution).await?);
         }
         for quota in &self.execution.quota_policy_ids {
             reasons.extend(gates::quota(self.engine, *quota, self.execution, self.now).await?);

@@ -2,17 +2,18 @@
 
 use async_trait::async_trait;
 use ff_core::Result;
-use ff_core::backend::claims::Grant as GrantedTo;
 use ff_core::backend::leases::{IssueReclaimGrantArgs, IssueReclaimGrantOutcome};
 use ff_core::capability::{CapabilitySide, check_tokens};
 use ff_core::error::StateKind;
-use ff_core::partition::{Partition, PartitionKey};
+use ff_core::partition::Partition;
 use uuid::Uuid;
 
-use super::reclaim::{cap, lost};
+use super::reclaim::lost;
 use crate::key::Key;
 use crate::lifecycle::Subject;
-use crate::records::{Grant, GrantKind};
+use crate::records::GrantKind;
+use crate::scheduler::grants::{Holder, live_grant, put_grant, require_capabilities, shown};
+use crate::scheduler::ownership::reclaim_cap;
 use crate::store::{Op, Tx};
 
 pub(super) struct IssueGrant {
@@ -41,52 +42,27 @@ impl Op for IssueGrant {
             return Ok(Ok(IssueReclaimGrantOutcome::NotReclaimable { execution_id, detail }));
         }
         let reclaim_count = subject.execution.reclaim_count;
-        if reclaim_count >= cap(tx, execution_id, None).await? {
+        if reclaim_count >= reclaim_cap(tx, &subject.execution, None).await? {
             return Ok(Ok(IssueReclaimGrantOutcome::ReclaimCapExceeded { execution_id, reclaim_count }));
         }
-        let now = tx.now();
-        if tx.get::<Grant>(Key::grant(execution_id)).await?.is_some_and(|grant| grant.is_live(now)) {
+        if live_grant(tx, execution_id).await?.is_some() {
             return Ok(Err(StateKind::GrantAlreadyExists.into()));
         }
         if let Err(error) = check_tokens(CapabilitySide::Worker, &self.args.worker_capabilities) {
             return Ok(Err(error));
         }
         let missing = subject.execution.class.requirement.missing(&self.args.worker_capabilities);
-        if !missing.is_empty() {
-            subject.execution.last_capability_mismatch_at = Some(now);
-            subject.save(tx);
+        if require_capabilities(tx, &mut subject, &self.args.worker_capabilities).is_err() {
             let detail = format!("capability_mismatch: {missing}");
             return Ok(Ok(IssueReclaimGrantOutcome::NotReclaimable { execution_id, detail }));
         }
-        Ok(Ok(IssueReclaimGrantOutcome::Granted(self.grant(tx, &subject))))
-    }
-}
-
-impl IssueGrant {
-    fn grant(&self, tx: &mut dyn Tx, subject: &Subject) -> GrantedTo {
-        let args = &self.args;
-        let now = tx.now();
-        let grant = Grant {
-            execution: args.execution_id,
-            kind: GrantKind::Reclaim,
-            id: self.grant_id,
-            lane: subject.execution.lane.clone(),
-            worker_id: args.worker_id.clone(),
-            worker_instance_id: args.worker_instance_id.clone(),
-            capabilities: args.worker_capabilities.clone(),
-            admitted_by: Vec::new(),
-            created_at: now,
-            expires_at: now.plus(args.grant_ttl_ms),
+        let holder = Holder {
+            worker_id: self.args.worker_id.clone(),
+            worker_instance_id: self.args.worker_instance_id.clone(),
+            capabilities: self.args.worker_capabilities.clone(),
         };
-        let granted = GrantedTo {
-            kind: GrantKind::Reclaim,
-            execution_id: args.execution_id,
-            partition_key: PartitionKey::from(args.execution_id.partition()),
-            grant_key: grant.grant_key(),
-            expires_at_ms: grant.expires_at,
-            lane_id: grant.lane.clone(),
-        };
-        tx.put(grant);
-        granted
+        let ttl_ms = self.args.grant_ttl_ms;
+        let grant = put_grant(tx, &subject.execution, GrantKind::Reclaim, &holder, self.grant_id, Vec::new(), ttl_ms);
+        Ok(Ok(IssueReclaimGrantOutcome::Granted(shown(&grant))))
     }
 }

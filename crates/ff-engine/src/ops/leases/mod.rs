@@ -14,7 +14,7 @@ use ff_core::backend::leases::{
     ListExpiredLeasesResult, ReclaimExecutionArgs, ReclaimExecutionOutcome, RenewLeaseArgs, RenewLeaseResult,
     RevokeLeaseArgs, RevokeLeaseResult,
 };
-use ff_core::handle::{Handle, HandleKind, HandlePayload};
+use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, check_free_string};
 use ff_core::rules::fence::{CancelSource, FenceRule};
 use ff_core::{EngineError, Result, TimestampMs};
@@ -69,24 +69,9 @@ impl<S: Store> Leases for Engine<S> {
         self.check_partition(args.execution_id)?;
         check_duration("lease_ttl_ms", args.lease_ttl_ms)?;
         let execution_id = args.execution_id;
-        let reclaim = Reclaim { args };
-        Ok(match self.run(&reclaim).await? {
-            Reclaimed::Owned { epoch, attempt_index, namespace } => {
-                let args = reclaim.args;
-                let handle = self.seal_handle(&HandlePayload {
-                    execution_id,
-                    attempt_index,
-                    attempt_id: args.attempt_id,
-                    lease_id: args.lease_id,
-                    lease_epoch: epoch,
-                    lease_ttl_ms: args.lease_ttl_ms,
-                    lane_id: args.lane_id,
-                    namespace,
-                    worker_id: args.worker_id,
-                    worker_instance_id: args.worker_instance_id,
-                    kind: HandleKind::Reclaimed,
-                });
-                ReclaimExecutionOutcome::Claimed { handle }
+        Ok(match self.run(&Reclaim { args }).await? {
+            Reclaimed::Owned(owned) => {
+                ReclaimExecutionOutcome::Claimed { handle: self.handle_of(&owned.execution, owned.kind)? }
             }
             Reclaimed::Refused { detail } => ReclaimExecutionOutcome::NotReclaimable { execution_id, detail },
             Reclaimed::NoGrant => ReclaimExecutionOutcome::GrantNotFound { execution_id },

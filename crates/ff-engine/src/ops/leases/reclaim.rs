@@ -3,18 +3,15 @@
 use async_trait::async_trait;
 use ff_core::Result;
 use ff_core::backend::leases::ReclaimExecutionArgs;
-use ff_core::ids::{AttemptIndex, ExecutionId, LaneId, LeaseEpoch, Namespace};
+use ff_core::ids::LaneId;
 use ff_core::partition::Partition;
-use ff_core::policy::ExecutionPolicy;
-use ff_core::rules::retry::FailureClass;
 
 use crate::key::Key;
-use crate::lifecycle::{Ending, Handover, Subject, finish, hand_over, mark_expired, policy};
-use crate::records::{Grant, GrantKind, Taker};
+use crate::lifecycle::{Subject, mark_expired};
+use crate::records::{GrantKind, Taker};
+use crate::scheduler::grants::live_grant;
+use crate::scheduler::ownership::{Owned, end_over_cap, is_being_cancelled, reclaim_cap, take};
 use crate::store::{Op, Tx};
-
-/// Why an execution failed that lost its lease too often.
-const TOO_OFTEN: &str = "max_reclaims_exceeded";
 
 pub(super) struct Reclaim {
     pub(super) args: ReclaimExecutionArgs,
@@ -23,7 +20,7 @@ pub(super) struct Reclaim {
 /// What became of a reclaim.
 pub(super) enum Reclaimed {
     /// The caller owns it.
-    Owned { epoch: LeaseEpoch, attempt_index: AttemptIndex, namespace: Namespace },
+    Owned(Box<Owned>),
     /// Not to be had.
     Refused { detail: String },
     /// Not by this caller.
@@ -58,10 +55,10 @@ impl Op for Reclaim {
         if args.current_attempt_index != subject.execution.attempt_index {
             return Ok(Reclaimed::Refused { detail: "attempt_moved".to_owned() });
         }
-        let cap = cap(tx, args.execution_id, args.max_reclaim_count).await?;
+        let cap = reclaim_cap(tx, &subject.execution, args.max_reclaim_count).await?;
         if subject.execution.reclaim_count >= cap {
             let owes = subject.execution.owes_quotas();
-            finish(tx, subject, Ending::failed(TOO_OFTEN, FailureClass::InfraCrash.as_str())).await?;
+            end_over_cap(tx, subject).await?;
             return Ok(Reclaimed::AtCap { cap, owes });
         }
         let taker = Taker {
@@ -70,23 +67,16 @@ impl Op for Reclaim {
             worker_instance_id: args.worker_instance_id.clone(),
             ttl_ms: args.lease_ttl_ms,
         };
-        hand_over(tx, &mut subject, taker, Handover::Reclaimed { attempt_id: args.attempt_id }, None).await?;
-        Ok(Reclaimed::Owned {
-            epoch: subject.execution.epoch,
-            attempt_index: subject.execution.attempt_index,
-            namespace: subject.execution.namespace,
-        })
+        Ok(Reclaimed::Owned(Box::new(take(tx, subject, taker, args.attempt_id, None).await?)))
     }
 }
 
 impl Reclaim {
     /// Whether the caller holds a live grant. Checked before the cap, so that a stranger cannot end an execution.
     async fn is_granted(&self, tx: &mut dyn Tx) -> Result<bool> {
-        let now = tx.now();
-        let grant = tx.get::<Grant>(Key::grant(self.args.execution_id)).await?;
+        let grant = live_grant(tx, self.args.execution_id).await?;
         Ok(grant.is_some_and(|grant| {
             grant.kind == GrantKind::Reclaim
-                && grant.is_live(now)
                 && grant.worker_id == self.args.worker_id
                 && grant.worker_instance_id == self.args.worker_instance_id
         }))
@@ -105,12 +95,9 @@ pub(super) async fn lost(tx: &mut dyn Tx, subject: &mut Subject, lane: &LaneId) 
         Err("lease_is_held".to_owned())
     } else if execution.lane != *lane {
         Err(format!("other_lane: {}", execution.lane))
+    } else if is_being_cancelled(tx, execution).await? {
+        Err("flow_cancelled".to_owned())
     } else {
         Ok(())
     })
-}
-
-/// How many lost leases an execution survives: as its policy says, else as the caller asks, else the default.
-pub(super) async fn cap(tx: &mut dyn Tx, execution: ExecutionId, asked: Option<u32>) -> Result<u32> {
-    Ok(policy(tx, execution).await?.unwrap_or_else(ExecutionPolicy::default).reclaim_cap(asked))
 }
