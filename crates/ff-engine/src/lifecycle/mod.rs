@@ -17,4 +17,6 @@ pub(crate) use ownership::{
 };
 pub(crate) use policy::policy;
 pub(crate) use subject::Subject;
-pub(crate) use suspension::{close_all_waitpoints, close_suspension};
+pub(crate) use suspension::{
+    BOUND_WAITPOINTS_MAX, PENDING_WAITPOINTS_MAX, Resume, close_all_waitpoints, close_suspension, resume,
+};

@@ -1,11 +1,11 @@
 //! What each operation does; one file per facet of the contract.
 
 pub(crate) mod attempts;
-mod budgets;
+pub(crate) mod budgets;
 mod claims;
 mod connection;
-mod dependencies;
-mod flows;
+pub(crate) mod dependencies;
+pub(crate) mod flows;
 mod ingress;
 mod inspection;
 pub(crate) mod leases;
@@ -15,4 +15,4 @@ mod signals;
 mod streams;
 mod subscriptions;
 mod suspension;
-mod workers;
+pub(crate) mod workers;

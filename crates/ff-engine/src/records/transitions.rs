@@ -15,8 +15,8 @@
 
 use ff_core::TimestampMs;
 use ff_core::ids::{
-    AttemptId, AttemptIndex, BudgetId, ExecutionId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId, WaitpointId,
-    WorkerId, WorkerInstanceId,
+    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId,
+    WaitpointId, WorkerId, WorkerInstanceId,
 };
 use ff_core::state::{
     AttemptState, AttemptType, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, StateVector,
@@ -310,13 +310,29 @@ impl Execution {
         waitpoint: WaitpointId,
         now: TimestampMs,
     ) -> Option<Release> {
+        let release = self.pause(reason, now);
+        self.suspension_timeout_at = timeout_at;
+        self.current_waitpoint = Some(waitpoint);
+        release
+    }
+
+    /// Parks the attempt until a person resumes it: nothing else can.
+    pub fn pause(&mut self, reason: BlockingReason, now: TimestampMs) -> Option<Release> {
         let release = self.hand_back(now);
         self.state = suspended(reason);
         self.suspension = Some(self.suspension_count);
         self.suspension_count += 1;
-        self.suspension_timeout_at = timeout_at;
-        self.current_waitpoint = Some(waitpoint);
+        self.suspension_timeout_at = None;
+        self.current_waitpoint = None;
         release
+    }
+
+    /// Counts a suspension whose condition held before it began; ownership stays. Says which episode it was.
+    pub fn skip_suspension(&mut self, now: TimestampMs) -> u32 {
+        let ordinal = self.suspension_count;
+        self.suspension_count += 1;
+        self.touch(now);
+        ordinal
     }
 
     /// The timeout hands a suspension to a person; it stays suspended without a timeout.
@@ -387,6 +403,17 @@ impl Execution {
             self.hold_until(until, BlockingReason::WaitingForDelay);
         }
         self.touch(now);
+    }
+
+    /// Becomes a member of a flow.
+    pub fn join_flow(&mut self, flow: FlowId, now: TimestampMs) {
+        self.flow_id = Some(flow);
+        self.touch(now);
+    }
+
+    /// The group of a generation is decided: edges staged from now on make up the next one.
+    pub fn close_generation(&mut self, generation: u32) {
+        self.dependency_generation = self.dependency_generation.max(generation + 1);
     }
 
     /// A delay or an admission block is over.

@@ -127,7 +127,8 @@ impl<S: Store> Hunt<'_, S> {
 
     /// Admission, then the prize; an admission without a prize is withdrawn.
     async fn try_candidate(&mut self, candidate: &Execution) -> Result<Option<Catch>> {
-        if candidate.class.gates.iter().any(|gate| self.closed.contains(gate)) {
+        // A lost execution has its slots already.
+        if !candidate.is_lost() && candidate.class.gates.iter().any(|gate| self.closed.contains(gate)) {
             return Ok(None);
         }
         let patience = match self.prize {

@@ -1,7 +1,7 @@
 //! Finding work for workers: queues, admission, grants, parking.
 //!
-//! `queue` finds candidates, `admission` asks budgets and quotas, `grants` reserves, `ownership` takes, `parking` holds back, and `hunt`
-//! is the one pipeline that puts them in order for every claim.
+//! `queue` finds candidates, `admission` asks budgets and quotas (`slots` is what a quota keeps), `grants` reserves, `ownership` takes,
+//! `parking` holds back, and `hunt` is the one pipeline that puts them in order for every claim.
 
 pub(crate) mod admission;
 pub(crate) mod grants;
@@ -9,3 +9,4 @@ pub(crate) mod hunt;
 pub(crate) mod ownership;
 pub(crate) mod parking;
 mod queue;
+pub(crate) mod slots;

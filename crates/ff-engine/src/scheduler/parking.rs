@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::lifecycle::Subject;
 use crate::records::{Execution, Gate, LaneClass, Worker};
 use crate::store::{Op, Store, Tx};
+use crate::timers::gates;
 use crate::verbs::list_of;
 
 /// Heads that one claim parks for want of a capable worker.
@@ -85,7 +86,11 @@ pub(crate) async fn park_denied<S: Store>(
         gate: Some(gate),
         retry_at: denial.retry_at,
     };
-    engine.run(&park).await.map(drop)
+    if engine.run(&park).await? {
+        // The policy may have opened since it denied, and then it has looked for the parked too early.
+        gates::recheck(engine, gate).await?;
+    }
+    Ok(())
 }
 
 /// Parks the head of each class behind a closed gate, unless the gate has a parked execution already.

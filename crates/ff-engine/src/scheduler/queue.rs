@@ -66,19 +66,18 @@ impl Queues {
         Ok(queues)
     }
 
-    /// The queues to look into: claimable executions, and those whose lease was lost.
+    /// The queues to look into: claimable executions, and those whose lease was lost. A lost one still has its slot, so a quota that is
+    /// full does not keep it from going on.
     pub(super) fn indexes(&self) -> Vec<Index> {
-        let name = |class: &LaneClass| (class.namespace.clone(), class.lane.clone(), class.class.clone());
-        self.open
-            .iter()
-            .flat_map(|class| {
-                let (namespace, lane, class) = name(class);
-                [
-                    Index::Eligible(namespace.clone(), lane.clone(), class.clone()),
-                    Index::Reclaimable(namespace, lane, class),
-                ]
-            })
-            .collect()
+        let eligible =
+            |class: &LaneClass| Index::Eligible(class.namespace.clone(), class.lane.clone(), class.class.clone());
+        let lost =
+            |class: &LaneClass| Index::Reclaimable(class.namespace.clone(), class.lane.clone(), class.class.clone());
+        let only_full = |class: &&LaneClass| {
+            class.class.gates.iter().all(|gate| matches!(gate, Gate::Quota(_)) || !self.closed.contains_key(gate))
+        };
+        let open = self.open.iter().flat_map(|class| [eligible(class), lost(class)]);
+        open.chain(self.gated.iter().filter(only_full).map(lost)).collect()
     }
 }
 

@@ -3,11 +3,11 @@
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
+use crate::ops::budgets::reset;
 use crate::records::Budget;
 use crate::store::Store;
 
-/// (being written)
-#[allow(clippy::unused_async)]
-pub(crate) async fn handle<S: Store>(_engine: &Engine<S>, _record: Budget, _now: TimestampMs) -> Result<()> {
-    Ok(())
+/// Resets a budget whose period is over, unless somebody did.
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, budget: Budget, _now: TimestampMs) -> Result<()> {
+    reset::when_due(engine, budget.id).await
 }

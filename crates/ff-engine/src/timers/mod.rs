@@ -3,10 +3,11 @@
 mod admission_expiry;
 mod attempt_timeout;
 mod budget_reset;
-mod continuation;
+pub(crate) mod continuation;
 mod deadline;
 mod dedup_expiry;
 pub(crate) mod delay;
+pub(crate) mod gates;
 mod grant_expiry;
 mod lease_expiry;
 mod poison;
@@ -41,6 +42,9 @@ const PAGE: usize = 128;
 /// Entries one pass may look at beyond those it may handle, so that items that cannot be handled hide nothing and cost little.
 const LOOKED_AT_MAX: usize = 4096;
 
+/// Events one pass may drop.
+const EVENTS_TRIMMED_MAX: usize = 1000;
+
 /// What one pass over due work did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DueReport {
@@ -63,6 +67,9 @@ impl<S: Store> Engine<S> {
         self.poison.begin_pass();
         let mut pass = Pass { engine: self, now, limit, report: DueReport::default(), looked_at: 0 };
         pass.over(&DueKind::ALL.map(Index::Due), now).await?;
+        pass.over(&[Index::Terminal], earlier(now, self.settings.retention_ms)).await?;
+        let trimmed = self.store.trim_events(earlier(now, self.settings.event_retention_ms), EVENTS_TRIMMED_MAX).await;
+        pass.report.failed += usize::from(trimmed.is_err());
         Ok(pass.report)
     }
 
@@ -72,8 +79,16 @@ impl<S: Store> Engine<S> {
     /// When due work cannot be listed.
     pub async fn next_due(&self) -> Result<Option<TimestampMs>> {
         let first = self.store.list(&DueKind::ALL.map(Index::Due), &Bounds::first(1)).await?;
-        Ok(first.first().map(|listed| TimestampMs(listed.position.major)))
+        let finished = self.store.list(&[Index::Terminal], &Bounds::first(1)).await?;
+        let at = |listed: &Listed| TimestampMs(listed.position.major);
+        let purge = finished.first().map(|listed| at(listed).plus(self.settings.retention_ms));
+        Ok(first.first().map(at).into_iter().chain(purge).min())
     }
+}
+
+/// The time `ms` before `now`.
+fn earlier(now: TimestampMs, ms: u64) -> TimestampMs {
+    TimestampMs(now.0.saturating_sub_unsigned(ms))
 }
 
 /// One pass over due work.

@@ -4,9 +4,9 @@ use ff_core::backend::claims::ClaimPolicy;
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
 use ff_core::ids::LaneId;
-use ff_core::{EngineError, Result, TimestampMs};
+use ff_core::{Result, TimestampMs};
 
-use super::check_offer;
+use super::{check_duration, check_offer};
 use crate::engine::Engine;
 use crate::index::Topic;
 use crate::scheduler::grants::Holder;
@@ -21,9 +21,7 @@ pub(super) async fn claim<S: Store>(
     policy: ClaimPolicy,
     count: usize,
 ) -> Result<Vec<Handle>> {
-    if policy.lease_ttl_ms == 0 {
-        return Err(EngineError::invalid("lease_ttl_ms must not be zero"));
-    }
+    check_duration("lease_ttl_ms", policy.lease_ttl_ms)?;
     check_offer(&capabilities.tokens)?;
     if count == 0 {
         return Ok(Vec::new());
