@@ -1,1 +1,2 @@
-use crate::cases; cases!["dependencies":];
+use crate::cases;
+cases!["dependencies":];

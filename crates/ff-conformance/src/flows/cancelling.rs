@@ -161,11 +161,8 @@ async fn a_member_that_cannot_be_cancelled_is_named(world: World) {
     world.damage(Damage::Execution(graph.id("b"))).await;
     let long = CancelFlowWait::WaitTimeout { timeout_ms: 10_000 };
     let answer = world.backend.cancel_flow(graph.flow, CancelFlowPolicy::CancelAll, long).await.unwrap();
-    let CancelFlowResult::PartiallyCancelled {
-        cancellation_policy,
-        member_execution_ids,
-        failed_member_execution_ids,
-    } = answer
+    let CancelFlowResult::PartiallyCancelled { cancellation_policy, member_execution_ids, failed_member_execution_ids } =
+        answer
     else {
         panic!("{answer:?}");
     };
@@ -197,7 +194,9 @@ fn header(flow_id: FlowId, policy: &str) -> CancelFlowHeaderArgs {
 }
 
 async fn a_header_lists_the_members_it_owes(world: World) {
-    for (policy, expected) in [("cancel_pending", vec!["waiting", "blocked"]), ("cancel_all", vec!["active", "waiting", "blocked"])] {
+    for (policy, expected) in
+        [("cancel_pending", vec!["waiting", "blocked"]), ("cancel_all", vec!["active", "waiting", "blocked"])]
+    {
         let graph = mixed(&world).await;
         let answer = world.backend.cancel_flow_header(header(graph.flow, policy)).await.unwrap();
         let CancelFlowHeader::Cancelled { cancellation_policy, member_count, member_execution_ids } = answer else {
