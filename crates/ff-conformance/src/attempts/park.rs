@@ -299,15 +299,20 @@ async fn a_required_child_that_failed_skips_the_waiting_parent(world: World) {
 
 async fn a_required_child_that_failed_before_skips_a_parent_that_then_waits(world: World) {
     let mut family = Family::new(&world).await;
-    let child = family.spawn(&world, DependencyKind::SuccessOnly).await;
-    fail(&world, Form::Handle, &child, FailureClass::Permanent).await.unwrap();
+    let first = family.spawn(&world, DependencyKind::Finished).await;
+    complete(&world, Form::Handle, &first, None).await.unwrap();
+    assert_eq!(family.wait(&world).await, PublicState::Waiting);
+    family.parent = resume_as(&world, &family.parent, "worker-a").await;
+    let second = family.spawn(&world, DependencyKind::SuccessOnly).await;
+    fail(&world, Form::Handle, &second, FailureClass::Permanent).await.unwrap();
     world.pass(0).await;
-    if world.state(family.parent.id).await == PublicState::Active {
-        world.backend.wait_children(&family.parent.handle).await.unwrap();
-    }
-    let state = info(&world, family.parent.id).await;
-    assert_eq!(state.public_state, PublicState::Skipped);
-    assert_eq!(state.state_vector.attempt_state, AttemptState::AttemptTerminal);
+    assert_eq!(world.state(family.parent.id).await, PublicState::Active, "a running parent is left alone");
+
+    assert_eq!(family.wait(&world).await, PublicState::Skipped);
+
+    let stored = info(&world, family.parent.id).await.state_vector;
+    assert_eq!(stored.attempt_state, AttemptState::AttemptTerminal);
+    assert_eq!(stored.ownership_state, OwnershipState::Unowned);
 }
 
 async fn a_delay_ends_at_the_dependencies_that_are_still_open(world: World) {

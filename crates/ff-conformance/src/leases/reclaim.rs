@@ -44,7 +44,7 @@ cases!["leases":
     a_reclaim_needs_a_grant,
     a_lapsed_grant_is_no_grant,
     the_grant_of_another_worker_is_no_grant,
-    a_claim_grant_is_no_reclaim_grant,
+    the_worker_that_lost_a_lease_needs_a_grant_too,
     a_grant_is_consumed_once,
     only_a_lost_execution_is_reclaimed,
     a_reclaim_of_another_attempt_is_refused_and_keeps_the_grant,
@@ -338,8 +338,7 @@ async fn the_grant_of_another_worker_is_no_grant(world: World) {
     assert!(matches!(outcome, ReclaimExecutionOutcome::Claimed { .. }), "{outcome:?}");
 }
 
-async fn a_claim_grant_is_no_reclaim_grant(world: World) {
-    // The grant of the first claim was consumed with it, so an owner that lost its lease shows nothing.
+async fn the_worker_that_lost_a_lease_needs_a_grant_too(world: World) {
     let owner = lost(&world).await;
     let outcome = reclaim(&world, reclaim_args(&world, &owner, "worker-a")).await;
     assert_eq!(outcome, ReclaimExecutionOutcome::GrantNotFound { execution_id: owner.id });
