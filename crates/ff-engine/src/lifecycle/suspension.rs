@@ -6,6 +6,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::state::CloseReason;
 
 use super::Subject;
+use super::dependencies::holds;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::records::{Execution, Record, Suspension, Waitpoint};
@@ -47,14 +48,18 @@ fn close_waitpoint(tx: &mut dyn Tx, record: Record, reason: CloseReason) {
 
 /// Closes every waitpoint that is still open, pending ones included.
 pub(crate) async fn close_all_waitpoints(tx: &mut dyn Tx, execution: ExecutionId, reason: CloseReason) -> Result<()> {
-    let all = Bounds::first(BOUND_WAITPOINTS_MAX + PENDING_WAITPOINTS_MAX);
-    let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), all).await?;
-    let now = tx.now();
-    for mut waitpoint in open {
-        waitpoint.close(reason, now);
-        tx.put(waitpoint);
+    let most = BOUND_WAITPOINTS_MAX + PENDING_WAITPOINTS_MAX;
+    loop {
+        let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), Bounds::first(most)).await?;
+        let (found, now) = (open.len(), tx.now());
+        for mut waitpoint in open {
+            waitpoint.close(reason, now);
+            tx.put(waitpoint);
+        }
+        if found < most {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// How a suspended execution goes on.
@@ -76,10 +81,13 @@ pub(crate) async fn resume(tx: &mut dyn Tx, subject: &mut Subject, resume: Resum
     Ok(())
 }
 
-/// Leaves the suspended state.
+/// Leaves the suspended state; dependencies that were put in force meanwhile hold it from now on.
 async fn resume_execution_state(tx: &mut dyn Tx, subject: &mut Subject, delay_ms: u64) -> Result<()> {
     let now = tx.now();
     let delay_until = (delay_ms > 0).then(|| now.plus(delay_ms));
     subject.execution.resume(delay_until, now);
+    if holds(tx, &subject.execution).await? {
+        subject.execution.wait_for_dependencies(now);
+    }
     Ok(())
 }
