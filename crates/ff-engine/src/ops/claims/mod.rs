@@ -20,6 +20,7 @@ use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, LaneId};
 use ff_core::{EngineError, Result, TimestampMs};
 
+use super::leases::check_duration;
 use crate::engine::Engine;
 use crate::store::Store;
 
@@ -94,9 +95,4 @@ fn check_offer(tokens: &BTreeSet<String>) -> Result<()> {
         EngineError::Validation { detail, .. } => EngineError::invalid(detail),
         other => other,
     })
-}
-
-/// Refuses a duration of zero.
-fn check_duration(what: &str, ms: u64) -> Result<()> {
-    if ms == 0 { Err(EngineError::invalid(format_args!("{what} must not be zero"))) } else { Ok(()) }
 }

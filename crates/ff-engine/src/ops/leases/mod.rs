@@ -103,7 +103,7 @@ impl<S: Store> Engine<S> {
 }
 
 /// Refuses a duration of zero, and one that leads beyond the end of time.
-fn check_duration(what: &str, ms: u64) -> Result<()> {
+pub(super) fn check_duration(what: &str, ms: u64) -> Result<()> {
     if ms == 0 {
         return Err(EngineError::invalid(format_args!("{what} is zero")));
     }
