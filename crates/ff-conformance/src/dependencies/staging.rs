@@ -4,7 +4,7 @@ use ff_core::backend::dependencies::{
     ApplyDependencyToChildResult, EdgeDependencyPolicy, FlowEligibility, OnSatisfied, SetEdgeGroupPolicyResult,
 };
 use ff_core::backend::flows::{CancelFlowPolicy, CancelFlowWait};
-use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs};
+use ff_core::backend::ingress::CreateExecutionArgs;
 use ff_core::error::{Entity, StateKind, ValidationKind};
 use ff_core::ids::{ExecutionId, FlowId, LaneId};
 use ff_core::state::{EdgeGroupState, EdgeState, PublicState};
@@ -29,7 +29,7 @@ cases!["dependencies":
     a_suspended_execution_waits_for_its_dependencies_once_resumed,
     an_edge_staged_after_the_decision_opens_a_new_group,
     what_the_graph_says_about_an_execution,
-    a_replayed_execution_with_an_impossible_group_is_impossible,
+    a_parent_whose_children_cannot_all_succeed_is_impossible,
 ];
 
 const ALL_OF: EdgeDependencyPolicy = EdgeDependencyPolicy::AllOf {};
@@ -304,15 +304,15 @@ async fn what_the_graph_says_about_an_execution(world: World) {
     assert_eq!(ask(graph.id("b")).await, FlowEligibility::Eligible);
 }
 
-async fn a_replayed_execution_with_an_impossible_group_is_impossible(world: World) {
+async fn a_parent_whose_children_cannot_all_succeed_is_impossible(world: World) {
     let graph = flows::submit(&world, flows::nodes(&["a", "b"]), flows::edges(&[("a", "b")])).await;
-    flows::cancel(&world, graph.id("b")).await;
-    flows::fail(&world, "a").await;
-    assert_eq!(world.state(graph.id("b")).await, PublicState::Cancelled);
-    assert_eq!(flows::group(&world, graph.flow, graph.id("b")).await.group_state, EdgeGroupState::Impossible);
-    let args =
-        ReplayExecutionArgs { execution_id: graph.id("b"), reason: "again".to_owned(), requested_by: "me".to_owned() };
-    world.backend.replay_execution(args).await.unwrap();
-    let answer = world.backend.evaluate_flow_eligibility(graph.id("b")).await.unwrap();
-    assert_eq!(answer, FlowEligibility::Impossible);
+    flows::complete(&world, "a").await;
+    let handle = flows::claim_now(&world, "b").await;
+    let child = flows::member(&world, graph.flow, "child").await;
+    applied(&world, graph.flow, child, graph.id("b")).await;
+    world.backend.delay(&handle, world.now().plus(10)).await.unwrap();
+    let ask = async || world.backend.evaluate_flow_eligibility(graph.id("b")).await.unwrap();
+    assert_eq!(ask().await, FlowEligibility::BlockedByDependencies);
+    flows::fail(&world, "child").await;
+    assert_eq!(ask().await, FlowEligibility::Impossible);
 }

@@ -8,7 +8,7 @@ use ff_core::backend::dependencies::{
 use ff_core::error::{ConflictKind, Entity, StateKind, ValidationKind};
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::partition::Partition;
-use ff_core::rules::edge_groups::{check_policy, edge_fate, eligibility};
+use ff_core::rules::edge_groups::{check_policy, edge_fate, eligibility, verdict};
 use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState, TerminalOutcome};
 use ff_core::{EngineError, Result};
 
@@ -189,6 +189,10 @@ pub(super) async fn evaluate<S: Store>(engine: &Engine<S>, id: ExecutionId) -> R
     let Some(execution) = execution else { return Ok(FlowEligibility::NotFound) };
     let group: Option<EdgeGroup> =
         read_one(&engine.store, Key::edge_group(id, execution.dependency_generation)).await?;
-    let state = group.filter(|group| group.applied > 0).map(|group: EdgeGroup| group.state);
-    Ok(eligibility(&execution.state(), state.filter(|state| *state != EdgeGroupState::Satisfied)))
+    let state = group.filter(|group| group.applied > 0).map(|group| match group.state {
+        // Nobody decides it while its downstream does not wait, so its counts speak.
+        EdgeGroupState::Pending => verdict(group.policy, group.counts),
+        decided => decided,
+    });
+    Ok(eligibility(&execution.state(), state))
 }

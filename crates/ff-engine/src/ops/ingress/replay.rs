@@ -8,7 +8,7 @@ use ff_core::ids::{ExecutionId, FlowId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::DEFAULT_MAX_REPLAY_COUNT;
 use ff_core::rules::edge_groups::{GroupCounts, verdict};
-use ff_core::state::{EdgeGroupState, EdgeState, TerminalOutcome};
+use ff_core::state::{EdgeGroupState, EdgeState};
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
@@ -16,7 +16,8 @@ use crate::engine::Engine;
 use crate::event::EventBody;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
-use crate::lifecycle::Subject;
+use crate::lifecycle::graph::pass_data;
+use crate::lifecycle::{Subject, dependencies};
 use crate::records::{Continuation, ContinuationWork, Definition, Edge, EdgeGroup, Execution, Flow};
 use crate::store::{Op, Store, Tx};
 
@@ -54,9 +55,9 @@ impl Op for Replay {
         let id = self.args.execution_id;
         let mut subject = Subject::load(tx, id).await?;
         check(tx, &subject.execution).await?;
-        let waiting = match (subject.execution.state().terminal_outcome, subject.execution.flow_id) {
-            (TerminalOutcome::Skipped, Some(flow)) => reopen_dependencies(tx, id, flow, self.continuation).await?,
-            _ => false,
+        let waiting = match subject.execution.flow_id {
+            Some(flow) => reopen_dependencies(tx, &mut subject.execution, flow, self.continuation).await?,
+            None => false,
         };
         let (reason, requested_by) = (self.args.reason.clone(), self.args.requested_by.clone());
         subject.execution.replay(reason.clone(), requested_by.clone(), waiting, tx.now());
@@ -84,9 +85,13 @@ async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
     Ok(())
 }
 
-/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether any group is undecided.
+/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether any group holds the execution.
 /// Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
-async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, first_id: Uuid) -> Result<bool> {
+///
+/// An execution that ended while it waited has its dependencies still: undecided ones hold it again, and what was satisfied meanwhile
+/// gives it its data now.
+async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: FlowId, first_id: Uuid) -> Result<bool> {
+    let id = execution.id;
     let edges = inbound(tx, id, flow).await?;
     let mut waiting = false;
     let mut upstreams = BTreeSet::new();
@@ -105,7 +110,11 @@ async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, fir
             group.sibling_cancel = None;
             tx.put(group.clone());
         }
-        waiting |= group.state == EdgeGroupState::Pending;
+        if group.state == EdgeGroupState::Satisfied && group.generation >= execution.dependency_generation {
+            pass_data(tx, &group).await?;
+            execution.close_generation(group.generation);
+        }
+        waiting |= dependencies::holds_back(&group);
     }
     settle_again(tx, id.partition(), flow, upstreams, first_id).await?;
     Ok(waiting)
