@@ -2,7 +2,7 @@
 
 use ff_core::backend::attempts::FailureReason;
 use ff_core::backend::dependencies::EdgeDependencyPolicy;
-use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs};
+use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, FlowEdge};
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs, ReplayExecutionResult};
 use ff_core::error::StateKind;
 use ff_core::ids::{EdgeId, ExecutionId, FlowId};
@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::cases;
 use crate::expect::state;
+use crate::flows::kit;
 use crate::world::World;
 
 cases!["ingress":
@@ -21,6 +22,10 @@ cases!["ingress":
     a_skipped_member_keeps_what_was_satisfied,
     a_skipped_member_of_a_quorum_can_be_revived,
     members_skipped_because_of_it_are_not_revived,
+    a_member_cancelled_while_it_waited_waits_again,
+    a_member_cancelled_while_it_waited_gets_the_results_of_that_time,
+    a_member_cancelled_while_it_waited_is_skipped_when_its_upstream_failed,
+    a_revived_member_can_wait_for_children,
     a_member_of_a_cancelled_flow_is_not_replayed,
 ];
 
@@ -159,4 +164,51 @@ async fn a_member_of_a_cancelled_flow_is_not_replayed(world: World) {
     world.backend.cancel_flow(flow, CancelFlowPolicy::CancelAll, CancelFlowWait::NoWait {}).await.unwrap();
     state(replay(&world, a).await, StateKind::FlowAlreadyTerminal);
     assert_eq!(world.state(a).await, PublicState::Completed);
+}
+
+/// A graph in which `b` waits for the data of `a`, and was cancelled while it did.
+async fn cancelled_while_waiting(world: &World) -> kit::Graph {
+    let data = FlowEdge { data_passing_ref: Some("input".to_owned()), ..kit::edge("a", "b") };
+    let graph = kit::submit(world, kit::nodes(&["a", "b"]), vec![data]).await;
+    kit::cancel(world, graph.id("b")).await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Cancelled);
+    graph
+}
+
+async fn a_member_cancelled_while_it_waited_waits_again(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    let answer = replay(&world, graph.id("b")).await.unwrap();
+    assert_eq!(answer, replayed(PublicState::WaitingChildren));
+    kit::complete(&world, "a").await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Waiting);
+}
+
+async fn a_member_cancelled_while_it_waited_gets_the_results_of_that_time(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    kit::complete_with(&world, "a", "from a").await;
+    let answer = replay(&world, graph.id("b")).await.unwrap();
+    assert_eq!(answer, replayed(PublicState::Waiting));
+    let context = world.backend.read_execution_context(graph.id("b")).await.unwrap();
+    assert_eq!(context.input_payload, Blob::from("from a"));
+}
+
+async fn a_member_cancelled_while_it_waited_is_skipped_when_its_upstream_failed(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    kit::fail(&world, "a").await;
+    replay(&world, graph.id("b")).await.unwrap();
+    world.run_due().await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Skipped);
+}
+
+async fn a_revived_member_can_wait_for_children(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    kit::complete(&world, "a").await;
+    replay(&world, graph.id("b")).await.unwrap();
+    let handle = kit::claim_now(&world, "b").await;
+    let child = kit::member(&world, graph.flow, "child").await;
+    depend(&world, graph.flow, child, graph.id("b")).await;
+    world.backend.wait_children(&handle).await.unwrap();
+    assert_eq!(world.state(graph.id("b")).await, PublicState::WaitingChildren);
+    kit::complete(&world, "child").await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Waiting);
 }

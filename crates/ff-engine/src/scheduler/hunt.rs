@@ -163,7 +163,7 @@ impl<S: Store> Hunt<'_, S> {
         };
         match self.engine.run(&secure).await {
             Ok(None) | Err(EngineError::Contention(_)) => {
-                withdraw(self.engine, candidate.id, &secure.quotas).await?;
+                withdraw(self.engine, candidate, &secure.quotas).await?;
                 Ok(None)
             }
             caught => caught,

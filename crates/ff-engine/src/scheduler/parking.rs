@@ -16,7 +16,7 @@ use crate::lifecycle::Subject;
 use crate::records::{Execution, Gate, LaneClass, Worker};
 use crate::store::{Op, Store, Tx};
 use crate::timers::gates;
-use crate::verbs::list_of;
+use crate::verbs::{list_all, list_of};
 
 /// Heads that one claim parks for want of a capable worker.
 const ROUTE_PARKED_MAX: usize = 10;
@@ -102,11 +102,9 @@ pub(crate) async fn park_behind_gates<S: Store>(
     for (gate, denial) in closed {
         let indexes: Vec<Index> =
             classes.iter().filter(|class| class.class.gates.contains(gate)).map(eligible_index).collect();
-        let heads = engine.store.list(&indexes, &Bounds::first(1)).await?;
-        for head in heads {
-            if let Ok(execution) = Execution::try_from(head.record) {
-                park_denied(engine, &execution, *gate, denial.clone()).await?;
-            }
+        let heads = list_all(&engine.store, &indexes, &Bounds::first(1)).await?;
+        for execution in heads.into_iter().filter_map(|head| Execution::try_from(head.record?).ok()) {
+            park_denied(engine, &execution, *gate, denial.clone()).await?;
         }
     }
     Ok(())
@@ -122,10 +120,10 @@ pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[L
         return Ok(());
     }
     let indexes: Vec<Index> = uncovered.iter().map(eligible_index).collect();
-    let heads = engine.store.list(&indexes, &Bounds::first(ROUTE_PARKED_MAX)).await?;
+    let heads = list_all(&engine.store, &indexes, &Bounds::first(ROUTE_PARKED_MAX)).await?;
     let mut covered: BTreeMap<Index, bool> = BTreeMap::new();
     for head in heads {
-        let Ok(execution) = Execution::try_from(head.record) else { continue };
+        let Some(Ok(execution)) = head.record.map(Execution::try_from) else { continue };
         let served = match covered.get(&head.index) {
             Some(served) => *served,
             None => {
@@ -184,11 +182,11 @@ pub(crate) async fn free_routes<S: Store>(
     limit: usize,
 ) -> Result<Freed> {
     let index = Index::RouteParked(namespace.clone(), lane.clone());
-    let found = engine.store.list(std::slice::from_ref(&index), &Bounds::first(limit).after(after)).await?;
-    let next = if found.len() == limit { found.last().map(|listed| listed.position.clone()) } else { None };
+    let found = list_all(&engine.store, std::slice::from_ref(&index), &Bounds::first(limit).after(after)).await?;
+    let next = if found.len() == limit { found.last().map(|found| found.position.clone()) } else { None };
     let mut freed = 0;
-    for listed in found {
-        let Ok(execution) = Execution::try_from(listed.record) else { continue };
+    for parked in found {
+        let Some(Ok(execution)) = parked.record.map(Execution::try_from) else { continue };
         let requirement = &execution.class.requirement;
         if requirement.is_covered_by(offer.capabilities)
             && (offer.registered || !requirement.is_empty())
