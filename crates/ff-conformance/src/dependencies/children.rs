@@ -16,6 +16,7 @@ cases!["dependencies":
     each_wait_has_a_group_of_its_own,
     a_group_of_children_is_not_decided_while_the_parent_runs,
     the_results_of_children_reach_their_parent,
+    a_required_child_that_failed_shows_as_impossible_before_the_wait,
 ];
 
 async fn parent(world: &World) -> (FlowId, ExecutionId, Handle) {
@@ -93,6 +94,20 @@ async fn a_group_of_children_is_not_decided_while_the_parent_runs(world: World) 
     assert_eq!(flows::groups(&world, flow, parent).await[1].group_state, EdgeGroupState::Satisfied);
     flows::complete(&world, "b").await;
     assert_eq!(world.state(parent).await, PublicState::Waiting);
+}
+
+async fn a_required_child_that_failed_shows_as_impossible_before_the_wait(world: World) {
+    let graph = flows::submit(&world, flows::nodes(&["first", "parent"]), flows::edges(&[("first", "parent")])).await;
+    flows::complete(&world, "first").await;
+    let (flow, parent) = (graph.flow, graph.id("parent"));
+    let handle = flows::claim_now(&world, "parent").await;
+    let child = flows::member(&world, flow, "child").await;
+    applied_as(&world, "success_only", flow, child, parent).await;
+    flows::fail(&world, "child").await;
+    assert_eq!(world.state(parent).await, PublicState::Active);
+    world.backend.delay(&handle, world.now().plus(1000)).await.unwrap();
+    let answer = world.backend.evaluate_flow_eligibility(parent).await.unwrap();
+    assert_eq!(answer, FlowEligibility::Impossible);
 }
 
 async fn the_results_of_children_reach_their_parent(world: World) {
