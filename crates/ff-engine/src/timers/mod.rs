@@ -105,8 +105,19 @@ impl<S: Store> Pass<'_, S> {
         self.report.handled + self.report.failed >= self.limit || self.looked_at >= self.limit + LOOKED_AT_MAX
     }
 
-    /// Handles what stands in some indexes up to a time, page by page.
+    /// Handles what stands in some indexes up to a time. Where they cannot be listed together, because a record in one of them is
+    /// unreadable, each is tried alone: one bad record stops its own kind of work, not all of it.
     async fn over(&mut self, indexes: &[Index], until: TimestampMs) -> Result<()> {
+        let Err(error) = self.pages(indexes, until).await else { return Ok(()) };
+        let mut unlisted = 0;
+        for index in indexes {
+            unlisted += usize::from(self.pages(std::slice::from_ref(index), until).await.is_err());
+        }
+        self.report.failed += unlisted;
+        if unlisted == indexes.len() { Err(error) } else { Ok(()) }
+    }
+
+    async fn pages(&mut self, indexes: &[Index], until: TimestampMs) -> Result<()> {
         let mut after = None;
         while !self.is_over() {
             let bounds = Bounds::first(PAGE).after(after).until(Position::end_of(until.0));
