@@ -123,10 +123,11 @@ async fn an_exhausted_budget_is_named(world: World) {
         limit: 10,
         next_reset_at: Some(world.now().plus(60_000)),
     };
-    assert_eq!(reasons(&world, id).await, [exhausted.clone()]);
+    let told = reasons(&world, id).await;
+    assert_eq!(told, [exhausted]);
     assert!(world.claim().await.is_none());
     assert_eq!(world.state(id).await, PublicState::RateLimited);
-    assert_eq!(reasons(&world, id).await, [exhausted], "parking does not change the reason");
+    assert_eq!(reasons(&world, id).await, told, "parking does not change the reason");
 }
 
 async fn quota(world: &World, window: u64, rate: u64, cap: u64) -> QuotaPolicyId {
@@ -157,9 +158,10 @@ async fn a_full_quota_tells_how_many_run(world: World) {
     world.claim_one_with(&policy).await;
     let id = world.create_with(&policy).await;
     let full = Reason::QuotaConcurrency { quota_policy_id, holders: 1, cap: 1 };
-    assert_eq!(reasons(&world, id).await, [full.clone()]);
+    let told = reasons(&world, id).await;
+    assert_eq!(told, [full]);
     assert!(world.claim().await.is_none());
-    assert_eq!(reasons(&world, id).await, [full]);
+    assert_eq!(reasons(&world, id).await, told);
 }
 
 async fn a_paused_lane_is_told(world: World) {
