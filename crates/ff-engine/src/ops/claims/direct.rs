@@ -6,9 +6,10 @@ use ff_core::handle::Handle;
 use ff_core::ids::LaneId;
 use ff_core::{Result, TimestampMs};
 
-use super::{check_duration, check_offer};
+use super::check_offer;
 use crate::engine::Engine;
 use crate::index::Topic;
+use crate::ops::check_duration;
 use crate::scheduler::grants::Holder;
 use crate::scheduler::hunt::{Catch, Prize, Seeker, hunt};
 use crate::store::Store;

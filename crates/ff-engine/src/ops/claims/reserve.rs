@@ -10,11 +10,12 @@ use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
-use super::{check_duration, check_offer};
+use super::check_offer;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::lifecycle::Subject;
+use crate::ops::check_duration;
 use crate::records::Execution;
 use crate::scheduler::grants::{Holder, live_grant, put_grant, require_capabilities, shown};
 use crate::scheduler::hunt::{Catch, Prize, Seeker, hunt};
