@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::admission::{Admitted, Denial, admit, withdraw};
 use super::grants::{Holder, live_grant, put_grant};
 use super::ownership::{Owned, cancel_if_owed, end_over_cap, grant_kind, reclaim_cap, take};
-use super::parking::{Offer, free_routes, park_behind_gates, park_denied, park_unroutable};
+use super::parking::{free_routes, park_behind_gates, park_denied, park_unroutable, parked_routes};
 pub(crate) use super::queue::Seeker;
 use super::queue::{HEADS_PAGE, Queues, heads};
 use crate::engine::Engine;
@@ -86,20 +86,18 @@ impl<S: Store> Hunt<'_, S> {
         park_behind_gates(self.engine, &queues.gated, &queues.closed).await?;
         park_unroutable(self.engine, &queues.uncovered).await?;
         self.search(&queues).await?;
-        if self.caught.is_empty() && self.free_parked(seeker, &queues).await? {
+        if self.caught.is_empty() && self.free_parked(&queues).await? {
             self.search(&queues).await?;
         }
         Ok(())
     }
 
-    /// A worker that asks is alive, registered or not: what was parked for want of its capabilities is its work.
-    async fn free_parked(&self, seeker: Seeker<'_>, queues: &Queues) -> Result<bool> {
-        let offer = Offer { capabilities: seeker.capabilities, registered: false };
-        let mut freed = 0;
-        for namespace in &queues.serving {
-            freed += free_routes(self.engine, namespace, seeker.lane, offer, None, FREED_MAX).await?.count;
-        }
-        Ok(freed > 0)
+    /// A worker that asks is alive, registered or not: what was parked for want of its capabilities is its work. What requires nothing
+    /// was parked by hand, and only a registration frees it.
+    async fn free_parked(&self, queues: &Queues) -> Result<bool> {
+        let covered = queues.open.iter().chain(&queues.gated);
+        let parked = parked_routes(covered.filter(|class| !class.class.requirement.is_empty()));
+        Ok(free_routes(self.engine, &parked, None, FREED_MAX).await?.count > 0)
     }
 
     async fn search(&mut self, queues: &Queues) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::ids::{ExecutionId, LaneId, Namespace};
+use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::state::{BlockingReason, EligibilityState};
 use ff_core::{Result, TimestampMs};
@@ -173,38 +173,30 @@ async fn is_served<S: Store>(engine: &Engine<S>, execution: &Execution) -> Resul
     }
 }
 
-/// Frees what was parked for want of these capabilities, at most `limit` looked at from `after` on. Says where to go on, if there is
-/// more. Executions that require nothing were parked by hand, and only a registration frees them.
+/// Where executions of these classes wait when no live worker covers them.
+pub(crate) fn parked_routes<'a>(classes: impl IntoIterator<Item = &'a LaneClass>) -> Vec<Index> {
+    let parked = |class: &LaneClass| {
+        Index::RouteParked(class.namespace.clone(), class.lane.clone(), class.class.requirement.clone())
+    };
+    // Classes that differ in their gates only wait in one place.
+    classes.into_iter().map(parked).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Frees what is parked in these places, at most `limit` from `after` on. Says where to go on, if there is more.
 pub(crate) async fn free_routes<S: Store>(
     engine: &Engine<S>,
-    namespace: &Namespace,
-    lane: &LaneId,
-    offer: Offer<'_>,
+    parked: &[Index],
     after: Option<Position>,
     limit: usize,
 ) -> Result<Freed> {
-    let index = Index::RouteParked(namespace.clone(), lane.clone());
-    let found = engine.store.list(std::slice::from_ref(&index), &Bounds::first(limit).after(after)).await?;
+    let found = engine.store.list(parked, &Bounds::first(limit).after(after)).await?;
     let next = if found.len() == limit { found.last().map(|listed| listed.position.clone()) } else { None };
     let mut freed = 0;
     for listed in found {
         let Ok(execution) = Execution::try_from(listed.record) else { continue };
-        let requirement = &execution.class.requirement;
-        if requirement.is_covered_by(offer.capabilities)
-            && (offer.registered || !requirement.is_empty())
-            && engine.run(&FreeRoute { execution: execution.id }).await?
-        {
-            freed += 1;
-        }
+        freed += usize::from(engine.run(&FreeRoute { execution: execution.id }).await?);
     }
     Ok(Freed { count: freed, next })
-}
-
-/// What a worker brings, and whether it has registered.
-#[derive(Clone, Copy)]
-pub(crate) struct Offer<'a> {
-    pub(crate) capabilities: &'a BTreeSet<String>,
-    pub(crate) registered: bool,
 }
 
 /// What freeing parked executions did.
