@@ -53,6 +53,15 @@ pub(crate) enum Catch {
     Granted(Grant),
 }
 
+/// What a hunt brings home.
+#[derive(Debug)]
+pub(crate) struct Haul {
+    /// What was caught, best first.
+    pub(crate) caught: Vec<Catch>,
+    /// Whether it gave up with candidates left, and those it tried are out of the way: another hunt gets further.
+    pub(crate) is_cut_short: bool,
+}
+
 /// Finds up to `count` executions for a worker, best first.
 pub(crate) async fn hunt<S: Store>(
     engine: &Engine<S>,
@@ -60,13 +69,12 @@ pub(crate) async fn hunt<S: Store>(
     holder: &Holder,
     prize: Prize,
     count: usize,
-) -> Result<Vec<Catch>> {
-    let mut hunt = Hunt { engine, holder, prize, wanted: count, caught: Vec::new(), closed: BTreeSet::new() };
-    let outcome = hunt.round(seeker).await;
-    match outcome {
+) -> Result<Haul> {
+    let mut hunt = Hunt::new(engine, holder, prize, count);
+    match hunt.round(seeker).await {
         // What was taken is taken: the caller must learn of it.
         Err(error) if hunt.caught.is_empty() => Err(error),
-        _ => Ok(hunt.caught),
+        _ => Ok(Haul { is_cut_short: hunt.gave_up && hunt.set_aside > 0, caught: hunt.caught }),
     }
 }
 
@@ -78,9 +86,26 @@ struct Hunt<'a, S> {
     caught: Vec<Catch>,
     /// Policies found closed on the way.
     closed: BTreeSet<Gate>,
+    /// Candidates that were denied and parked or postponed, so that nobody finds them at the head again.
+    set_aside: usize,
+    /// Whether candidates were left when too many had been looked at in vain.
+    gave_up: bool,
 }
 
-impl<S: Store> Hunt<'_, S> {
+impl<'a, S: Store> Hunt<'a, S> {
+    const fn new(engine: &'a Engine<S>, holder: &'a Holder, prize: Prize, wanted: usize) -> Self {
+        Self {
+            engine,
+            holder,
+            prize,
+            wanted,
+            caught: Vec::new(),
+            closed: BTreeSet::new(),
+            set_aside: 0,
+            gave_up: false,
+        }
+    }
+
     async fn round(&mut self, seeker: Seeker<'_>) -> Result<()> {
         let queues = Queues::of(self.engine, seeker).await?;
         park_behind_gates(self.engine, &queues.gated, &queues.closed).await?;
@@ -103,7 +128,11 @@ impl<S: Store> Hunt<'_, S> {
     async fn search(&mut self, queues: &Queues) -> Result<()> {
         let mut fruitless = 0;
         let mut after = None;
-        while self.caught.len() < self.wanted && fruitless < FRUITLESS_MAX {
+        while self.caught.len() < self.wanted {
+            if fruitless >= FRUITLESS_MAX {
+                self.gave_up = true;
+                return Ok(());
+            }
             let indexes = queues.indexes(&self.closed);
             if indexes.is_empty() {
                 return Ok(());
@@ -142,9 +171,12 @@ impl<S: Store> Hunt<'_, S> {
         let quotas = match admit(self.engine, candidate, until).await? {
             Admitted::Yes { quotas } => quotas,
             Admitted::No { gate, retry_at, detail } => {
-                if candidate.class.gates.contains(&gate) {
+                let shared = candidate.class.gates.contains(&gate);
+                if shared {
                     self.closed.insert(gate);
                 }
+                // Behind a shared policy one parked execution stands for all.
+                self.set_aside += usize::from(!shared || candidate.is_lost());
                 park_denied(self.engine, candidate, gate, Denial { retry_at, detail }).await?;
                 return Ok(None);
             }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::ids::ExecutionId;
+use ff_core::ids::{ExecutionId, LeaseEpoch};
 use ff_core::partition::Partition;
 use ff_core::state::{BlockingReason, EligibilityState};
 use ff_core::{Result, TimestampMs};
 
-use super::admission::Denial;
+use super::admission::{CAP_RETRY_MS, Denial};
 use super::grants::live_grant;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
@@ -58,7 +58,39 @@ impl Op for Park {
     }
 }
 
-/// Parks an execution that a policy denied. While a policy that closes for all has one parked, it parks no other: the parked one
+/// Puts a lost execution aside that a policy denied, so that it does not stand before others at every claim.
+struct Postpone {
+    execution: ExecutionId,
+    epoch: LeaseEpoch,
+    denial: Denial,
+}
+
+#[async_trait::async_trait]
+impl Op for Postpone {
+    type Out = ();
+
+    fn home(&self) -> Partition {
+        self.execution.partition()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        Subject::keys(self.execution)
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
+        let Some(mut subject) = Subject::find(tx, self.execution).await? else { return Ok(()) };
+        let now = tx.now();
+        if subject.execution.epoch == self.epoch && subject.execution.reclaim_open {
+            // Nobody tells a lost execution that the policy opened, so it asks again before long.
+            let soon = now.plus(CAP_RETRY_MS);
+            subject.execution.postpone_reclaim(self.denial.retry_at.map_or(soon, |at| at.min(soon)), now);
+            subject.save(tx);
+        }
+        Ok(())
+    }
+}
+
+/// Parks an execution that a policy denied; a lost one is put aside. While a policy that closes for all has one parked, it parks no other: the parked one
 /// shows users why they wait and wakes the lane when the policy opens.
 pub(crate) async fn park_denied<S: Store>(
     engine: &Engine<S>,
@@ -66,8 +98,8 @@ pub(crate) async fn park_denied<S: Store>(
     gate: Gate,
     denial: Denial,
 ) -> Result<()> {
-    if !execution.is_eligible() {
-        return Ok(());
+    if execution.is_lost() {
+        return engine.run(&Postpone { execution: execution.id, epoch: execution.epoch, denial }).await;
     }
     let (index, eligibility, reason) = match gate {
         Gate::Budget(id) => {

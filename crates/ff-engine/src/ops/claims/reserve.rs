@@ -40,7 +40,7 @@ pub(super) async fn claim_for_worker<S: Store>(
         capabilities: args.worker_capabilities.clone(),
     };
     let prize = Prize::Grant { ttl_ms: args.grant_ttl_ms };
-    Ok(match hunt(engine, seeker, &holder, prize, 1).await?.pop() {
+    Ok(match hunt(engine, seeker, &holder, prize, 1).await?.caught.pop() {
         Some(Catch::Granted(grant)) => ClaimForWorkerOutcome::Granted(shown(&grant)),
         _ => ClaimForWorkerOutcome::NoWork,
     })
