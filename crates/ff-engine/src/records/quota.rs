@@ -118,6 +118,8 @@ pub struct Admission {
     pub renewed_from: Option<LeaseEpoch>,
     /// Whether it occupies a concurrency slot.
     pub holds_slot: bool,
+    /// Whether more than one claim counts on it. Then none of them takes it back: another one may have got the execution.
+    pub shared: bool,
     /// Until then the claim it is for may not have happened; afterwards it is confirmed or dropped.
     pub provisional_until: Option<TimestampMs>,
 }

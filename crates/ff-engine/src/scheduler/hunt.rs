@@ -267,3 +267,126 @@ impl Op for Secure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::backend::ingress::CreateExecutionArgs;
+    use ff_core::backend::quotas::CreateQuotaPolicyArgs;
+    use ff_core::backend::{Ingress, Quotas};
+    use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+    use ff_core::policy::{ExecutionPolicy, PolicyDocument};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::Settings;
+    use crate::memory::MemoryStore;
+    use crate::scheduler::admission::quota_facts;
+    use crate::verbs::read_one;
+
+    /// One execution behind a quota that lets one run at a time.
+    struct Scene {
+        engine: Engine<MemoryStore>,
+        quota: QuotaPolicyId,
+        candidate: Execution,
+    }
+
+    impl Scene {
+        async fn open() -> Self {
+            let clock = ManualClock::at(TimestampMs(1_700_000_000_000));
+            let engine = Engine::open(MemoryStore::new(Arc::new(clock)), Settings::default()).await.expect("opens");
+            let quota = QuotaPolicyId::from_uuid(Uuid::from_u128(1));
+            let policy = CreateQuotaPolicyArgs {
+                quota_policy_id: quota,
+                namespace: namespace(),
+                scope_type: "policy".into(),
+                scope_id: String::new(),
+                window_seconds: 0,
+                max_requests_per_window: 0,
+                max_concurrent: 1,
+                jitter_ms: 0,
+            };
+            engine.create_quota_policy(policy).await.expect("a quota");
+            let id = ExecutionId::solo(&lane(), engine.counts(), Uuid::from_u128(2));
+            let policy = ExecutionPolicy { quota_policy_ids: vec![quota], ..ExecutionPolicy::default() };
+            let submission = CreateExecutionArgs {
+                policy: Some(PolicyDocument::from(policy)),
+                ..CreateExecutionArgs::new(id, namespace(), lane(), "task")
+            };
+            engine.create_execution(submission).await.expect("an execution");
+            let candidate = read_one(&engine.store, Key::execution(id)).await.expect("readable").expect("stored");
+            Self { engine, quota, candidate }
+        }
+
+        /// A claim that found the candidate before anybody took it.
+        async fn try_candidate(&self) -> Option<Catch> {
+            let holder = holder();
+            let mut hunt = Hunt::new(&self.engine, &holder, Prize::Lease { ttl_ms: 30_000 }, 1);
+            hunt.try_candidate(&self.candidate).await.expect("an answer")
+        }
+
+        async fn admit(&self) -> Vec<QuotaPolicyId> {
+            let until = TimestampMs(1_700_000_005_000);
+            match admit(&self.engine, &self.candidate, until).await {
+                Ok(Admitted::Yes { quotas }) => quotas,
+                other => panic!("expected a slot, got {other:?}"),
+            }
+        }
+
+        async fn holders(&self) -> u64 {
+            quota_facts(&self.engine, self.quota).await.expect("facts").expect("bounded").1.holders
+        }
+    }
+
+    fn namespace() -> Namespace {
+        Namespace::new("acme").expect("a name")
+    }
+
+    fn lane() -> LaneId {
+        LaneId::new("default").expect("a name")
+    }
+
+    fn holder() -> Holder {
+        Holder {
+            worker_id: WorkerId::new("w").expect("a name"),
+            worker_instance_id: WorkerInstanceId::new("w-1").expect("a name"),
+            capabilities: BTreeSet::new(),
+        }
+    }
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(test)
+    }
+
+    #[test]
+    fn a_claim_that_comes_too_late_leaves_the_winner_its_slot() {
+        run(async {
+            let scene = Scene::open().await;
+            assert!(scene.try_candidate().await.is_some());
+            assert!(scene.try_candidate().await.is_none());
+            assert_eq!(scene.holders().await, 1);
+        });
+    }
+
+    #[test]
+    fn a_claim_that_asked_first_and_lost_leaves_the_winner_its_slot() {
+        run(async {
+            let scene = Scene::open().await;
+            let quotas = scene.admit().await;
+            assert!(scene.try_candidate().await.is_some(), "another claim counts on the same admission");
+            withdraw(&scene.engine, scene.candidate.id, &quotas).await.expect("withdrawn");
+            assert_eq!(scene.holders().await, 1);
+        });
+    }
+
+    #[test]
+    fn a_claim_that_nobody_joined_gives_its_slot_back() {
+        run(async {
+            let scene = Scene::open().await;
+            let quotas = scene.admit().await;
+            withdraw(&scene.engine, scene.candidate.id, &quotas).await.expect("withdrawn");
+            assert_eq!(scene.holders().await, 0);
+        });
+    }
+}

@@ -54,16 +54,20 @@ impl Admit {
         Ok(None)
     }
 
-    /// Prolongs an admission for the claim that asks now.
-    fn renew(&self, mut admission: Admission, tx: &mut dyn Tx) {
+    /// Prolongs an admission for the claim that asks now: it takes over that of a lost ownership, or joins a claim that asked before.
+    fn renew(&self, admission: Admission, tx: &mut dyn Tx) {
+        let mut renewed = admission.clone();
         if admission.epoch < self.epoch {
-            admission.renewed_from = Some(admission.epoch);
-            admission.epoch = self.epoch;
-            admission.provisional_until = Some(self.until);
-            tx.put(admission);
-        } else if admission.provisional_until.is_some_and(|until| until < self.until) {
-            admission.provisional_until = Some(self.until);
-            tx.put(admission);
+            renewed.renewed_from = Some(admission.epoch);
+            renewed.epoch = self.epoch;
+            renewed.provisional_until = Some(self.until);
+            renewed.shared = false;
+        } else {
+            renewed.provisional_until = admission.provisional_until.map(|until| until.max(self.until));
+            renewed.shared = true;
+        }
+        if renewed != admission {
+            tx.put(renewed);
         }
     }
 
@@ -136,6 +140,7 @@ impl Admit {
             epoch: self.epoch,
             renewed_from: None,
             holds_slot,
+            shared: false,
             provisional_until: Some(self.until),
         });
         Ok(())
@@ -178,7 +183,8 @@ impl Op for Admit {
 pub(crate) enum Because {
     /// The caller undoes it, place in the window included.
     Undone,
-    /// The claim it was for did not happen: undone, but an inherited slot goes back to the lost ownership.
+    /// The claim it was for did not happen: undone, but an inherited slot goes back to the lost ownership, and one that other claims
+    /// count on stays until its time tells whether one of them succeeded.
     Withdrawn,
     /// An ownership ended; its start still counts in the window.
     Settled(LeaseEpoch),
@@ -200,7 +206,8 @@ impl Free {
     /// Whether the admission that is stored is the one that goes.
     fn concerns(&self, admission: &Admission, now: TimestampMs) -> bool {
         match self.because {
-            Because::Undone | Because::Withdrawn => true,
+            Because::Undone => true,
+            Because::Withdrawn => !admission.shared,
             Because::Settled(epoch) => admission.epoch <= epoch,
             Because::Lapsed(epoch) => {
                 admission.epoch == epoch && admission.provisional_until.is_some_and(|until| until.is_due(now))
