@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{ReplayExecutionArgs, ReplayExecutionResult};
+use ff_core::backend::subscriptions::{LeaseChange, ReplayType};
 use ff_core::error::StateKind;
 use ff_core::ids::{ExecutionId, FlowId, check_free_string};
 use ff_core::partition::Partition;
@@ -54,13 +55,16 @@ impl Op for Replay {
         let id = self.args.execution_id;
         let mut subject = Subject::load(tx, id).await?;
         check(tx, &subject.execution).await?;
-        let waiting = match (subject.execution.state().terminal_outcome, subject.execution.flow_id) {
-            (TerminalOutcome::Skipped, Some(flow)) => reopen_dependencies(tx, id, flow, self.continuation).await?,
-            _ => false,
+        let (waiting, replay_type) = match (subject.execution.state().terminal_outcome, subject.execution.flow_id) {
+            (TerminalOutcome::Skipped, Some(flow)) => {
+                (reopen_dependencies(tx, id, flow, self.continuation).await?, ReplayType::SkippedFlowMember)
+            }
+            _ => (false, ReplayType::Normal),
         };
         let (reason, requested_by) = (self.args.reason.clone(), self.args.requested_by.clone());
         subject.execution.replay(reason.clone(), requested_by.clone(), waiting, tx.now());
         tx.delete(Key::outcome(id));
+        subject.emit_lease(tx, LeaseChange::ReplayInitiated { replay_type });
         subject.emit(tx, EventBody::Replayed { reason, requested_by });
         subject.save(tx);
         Ok(ReplayExecutionResult::Replayed { public_state: subject.execution.public_state() })
