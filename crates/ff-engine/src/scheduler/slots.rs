@@ -55,7 +55,7 @@ impl Admit {
     }
 
     /// Prolongs an admission for the claim that asks now: it takes over that of a lost ownership, or joins a claim that asked before.
-    fn renew(&self, admission: Admission, tx: &mut dyn Tx) {
+    fn renew(&self, admission: &Admission, tx: &mut dyn Tx) {
         let mut renewed = admission.clone();
         if admission.epoch < self.epoch {
             renewed.renewed_from = Some(admission.epoch);
@@ -66,7 +66,7 @@ impl Admit {
             renewed.provisional_until = admission.provisional_until.map(|until| until.max(self.until));
             renewed.shared = true;
         }
-        if renewed != admission {
+        if renewed != *admission {
             tx.put(renewed);
         }
     }
@@ -163,7 +163,7 @@ impl Op for Admit {
         let before = usage_of(tx, self.home, self.quota).await?;
         let mut usage = before.clone();
         if let Some(admission) = self.standing(tx, &mut usage).await? {
-            self.renew(admission, tx);
+            self.renew(&admission, tx);
             return Ok(CheckAdmissionResult::AlreadyAdmitted);
         }
         self.trim(tx, &mut usage).await?;

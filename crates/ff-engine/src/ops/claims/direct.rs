@@ -47,7 +47,7 @@ pub(super) async fn claim<S: Store>(
         // No news tells of work that stood behind what this hunt put aside.
         let news = async {
             if !is_cut_short {
-                news.await
+                news.await;
             }
         };
         if !wait(engine, news, deadline).await? {
