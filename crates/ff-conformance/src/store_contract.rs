@@ -58,6 +58,7 @@ checks![
     several_indexes_are_listed_in_one_order,
     bounds_cut_a_listing_at_both_ends,
     ownership_can_be_read_apart_from_its_execution,
+    the_ownership_of_a_deleted_execution_is_absent,
     events_resume_strictly_after_their_cursor,
     the_tail_cursor_sees_only_what_follows,
     a_foreign_cursor_is_refused,
@@ -341,6 +342,30 @@ async fn ownership_can_be_read_apart_from_its_execution<S: Store>(store: Arc<S>)
     write(&*store, vec![held.into()]).await;
     let found = store.read(&[Key::fence(execution_id(1)), Key::fence(execution_id(2))]).await.unwrap();
     assert_eq!(found, vec![Some(ownership.into()), None]);
+}
+
+/// Says whether there is ownership to read.
+struct IsOwned;
+
+#[async_trait::async_trait]
+impl Op for IsOwned {
+    type Out = bool;
+
+    fn home(&self) -> Partition {
+        Partition::flow(HOME)
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
+        let found = tx.load(&[Key::fence(execution_id(1))]).await?;
+        Ok(found.iter().any(Option::is_some))
+    }
+}
+
+async fn the_ownership_of_a_deleted_execution_is_absent<S: Store>(store: Arc<S>) {
+    write(&*store, vec![execution(1, TimestampMs(1)).into()]).await;
+    assert!(store.transact(&IsOwned).await.unwrap());
+    store.transact(&Write { deletes: vec![Key::execution(execution_id(1))], ..Write::default() }).await.unwrap();
+    assert!(!store.transact(&IsOwned).await.unwrap(), "what is absent stays readable in a transaction");
 }
 
 async fn events_resume_strictly_after_their_cursor<S: Store>(store: Arc<S>) {

@@ -1,9 +1,12 @@
 //! Budgets and quotas at claim time, the same on every path.
 
+use std::time::Duration;
+
 use ff_core::backend::budgets::{CreateBudgetArgs, ReportUsageAdminArgs};
-use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome};
+use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome, ClaimPolicy};
 use ff_core::backend::quotas::CreateQuotaPolicyArgs;
 use ff_core::capability::CapabilitySet;
+use ff_core::handle::HandleKind;
 use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{BlockingReason, EligibilityState, PublicState};
@@ -12,7 +15,7 @@ use serde_json::json;
 use super::reserve::worker_args;
 use super::{claim_args, claim_offering, info, policy};
 use crate::cases;
-use crate::world::World;
+use crate::world::{LEASE_MS, World};
 
 cases!["claims":
     a_claim_asks_the_quota,
@@ -25,6 +28,8 @@ cases!["claims":
     a_quota_that_fills_up_on_the_way_hides_no_other_work,
     a_claim_asks_the_budget,
     a_spent_budget_hides_no_other_work,
+    a_spent_budget_hides_no_other_work_from_a_claim_that_waits,
+    lost_work_of_a_spent_budget_hides_no_other_work,
     a_budget_of_the_lane_counts_for_all_its_work,
     an_operator_asks_neither,
     a_worker_that_lacks_capabilities_takes_no_slot,
@@ -32,6 +37,9 @@ cases!["claims":
     a_consumed_grant_keeps_its_slot,
     a_scheduler_grants_no_more_than_the_quota_admits,
 ];
+
+/// More executions than one claim looks at in vain.
+const MANY: usize = 70;
 
 async fn quota(world: &World, limits: serde_json::Value) -> QuotaPolicyId {
     let id = QuotaPolicyId::from_uuid(world.uuid());
@@ -185,6 +193,40 @@ async fn a_spent_budget_hides_no_other_work(world: World) {
     spend(&world, budget, 10).await;
     assert!(world.claim().await.is_some());
     assert_eq!(world.state(plain).await, PublicState::Active);
+}
+
+async fn a_spent_budget_hides_no_other_work_from_a_claim_that_waits(world: World) {
+    let budget = budget(&world, json!({})).await;
+    for _ in 0..MANY {
+        budgeted(&world, budget).await;
+    }
+    world.advance(1);
+    let plain = world.create().await;
+    spend(&world, budget, 10).await;
+    let patient = ClaimPolicy { max_wait_ms: Some(1_000), ..policy("worker-a") };
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let claim = world.backend.claim(&lane, &nothing, patient);
+    let answer = tokio::time::timeout(Duration::from_secs(10), claim).await.expect("it need not wait");
+    assert!(answer.unwrap().is_some());
+    assert_eq!(world.state(plain).await, PublicState::Active);
+}
+
+async fn lost_work_of_a_spent_budget_hides_no_other_work(world: World) {
+    let budget = budget(&world, json!({})).await;
+    for _ in 0..MANY {
+        budgeted(&world, budget).await;
+        world.claim().await.unwrap();
+    }
+    spend(&world, budget, 10).await;
+    world.pass(LEASE_MS).await;
+    let plain = world.create().await;
+    assert!(world.claim().await.is_none(), "a claim gives up after some vain tries");
+    assert!(world.claim().await.is_some());
+    assert_eq!(world.state(plain).await, PublicState::Active);
+
+    world.backend.reset_budget(budget).await.unwrap();
+    world.pass(30_000).await;
+    assert!(world.claim().await.is_some_and(|handle| handle.kind == HandleKind::Reclaimed));
 }
 
 async fn a_budget_of_the_lane_counts_for_all_its_work(world: World) {

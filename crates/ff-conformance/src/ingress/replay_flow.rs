@@ -1,14 +1,19 @@
 //! Replaying members of a flow.
 
+use std::time::Duration;
+
 use ff_core::backend::attempts::FailureReason;
 use ff_core::backend::dependencies::EdgeDependencyPolicy;
 use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, FlowEdge};
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs, ReplayExecutionResult};
+use ff_core::backend::subscriptions::{LeaseChange, ReplayType, ScannerFilter};
+use ff_core::cursor::EventCursor;
 use ff_core::error::StateKind;
 use ff_core::ids::{EdgeId, ExecutionId, FlowId};
 use ff_core::rules::retry::FailureClass;
 use ff_core::state::PublicState;
 use ff_core::{Blob, Result};
+use futures_util::StreamExt;
 use serde_json::json;
 
 use crate::cases;
@@ -18,6 +23,7 @@ use crate::world::World;
 
 cases!["ingress":
     a_skipped_member_waits_for_its_dependencies_again,
+    the_replay_of_a_skipped_member_stands_in_the_history_as_such,
     a_skipped_member_whose_upstream_stays_failed_is_skipped_again,
     a_skipped_member_keeps_what_was_satisfied,
     a_skipped_member_of_a_quorum_can_be_revived,
@@ -77,6 +83,23 @@ async fn replay(world: &World, id: ExecutionId) -> Result<ReplayExecutionResult>
 
 fn replayed(public_state: PublicState) -> ReplayExecutionResult {
     ReplayExecutionResult::Replayed { public_state }
+}
+
+async fn the_replay_of_a_skipped_member_stands_in_the_history_as_such(world: World) {
+    let flow = flow(&world).await;
+    let (a, b) = (member(&world, flow).await, member(&world, flow).await);
+    depend(&world, flow, a, b).await;
+    end(&world, a, false).await;
+    assert_eq!(world.state(b).await, PublicState::Skipped);
+    let filter = ScannerFilter::default();
+    let mut history = world.backend.subscribe_lease_history(EventCursor::TAIL, &filter).await.unwrap();
+
+    replay(&world, b).await.unwrap();
+
+    let next = tokio::time::timeout(Duration::from_secs(10), history.next()).await.expect("an event");
+    let event = next.unwrap().unwrap();
+    assert_eq!(event.execution_id, b);
+    assert_eq!(event.change, LeaseChange::ReplayInitiated { replay_type: ReplayType::SkippedFlowMember });
 }
 
 async fn a_skipped_member_waits_for_its_dependencies_again(world: World) {

@@ -63,6 +63,11 @@ impl Subject {
         if let Some(flow) = self.execution.flow_id {
             tx.put(ProjectionMark::for_change(self.execution.id.partition(), flow, tx.now()));
         }
+        self.save_unprojected(tx);
+    }
+
+    /// Writes it after a change that no summary of its flow shows.
+    pub(crate) fn save_unprojected(&self, tx: &mut dyn Tx) {
         tx.put(self.execution.clone());
     }
 }

@@ -185,7 +185,9 @@ impl State {
                 (None, None) => true,
                 _ => false,
             };
-            if !same {
+            if record.is_none() {
+                self.fences.remove(&Key::fence(id));
+            } else if !same {
                 self.fences.insert(Key::fence(id), self.revision);
             }
         }

@@ -15,7 +15,7 @@ use ff_core::partition::{Partition, of_worker};
 use ff_core::state::LaneState;
 use ff_core::{EngineError, Result};
 
-use super::leases::check_duration;
+use super::check_duration;
 use crate::engine::Engine;
 use crate::event::{Event, EventBody, WorkerChange};
 use crate::index::{Bounds, Index, Position, pair_bytes};

@@ -18,7 +18,7 @@ use crate::timers::gates;
 use crate::verbs::{list_of, read_one};
 
 /// After so long a denied execution asks again although nobody has told that a slot is free.
-const CAP_RETRY_MS: u64 = 30_000;
+pub(super) const CAP_RETRY_MS: u64 = 30_000;
 
 /// Expired window entries that one look counts.
 const EXPIRED_MAX: usize = 1_000;

@@ -84,6 +84,19 @@ impl Queues {
     }
 }
 
+/// The classes of a lane of one tenant that a worker with these capabilities covers.
+pub(crate) async fn covered_classes<S: Store>(
+    engine: &Engine<S>,
+    namespace: &Namespace,
+    lane: &LaneId,
+    capabilities: &BTreeSet<String>,
+) -> Result<Vec<LaneClass>> {
+    let namespaces = BTreeSet::from([namespace.clone()]);
+    let mut classes = classes_of(engine, Seeker { lane, capabilities, namespaces: Some(&namespaces) }).await?;
+    classes.retain(|class| class.class.requirement.is_covered_by(capabilities));
+    Ok(classes)
+}
+
 async fn classes_of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
     let mut classes: Vec<LaneClass> = Vec::new();
     let mut after = None;

@@ -20,7 +20,6 @@ use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, LaneId};
 use ff_core::{EngineError, Result, TimestampMs};
 
-use super::leases::check_duration;
 use crate::engine::Engine;
 use crate::store::Store;
 

@@ -10,11 +10,12 @@ use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
-use super::{check_duration, check_offer};
+use super::check_offer;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::lifecycle::Subject;
+use crate::ops::check_duration;
 use crate::records::Execution;
 use crate::scheduler::grants::{Holder, live_grant, put_grant, require_capabilities, shown};
 use crate::scheduler::hunt::{Catch, Prize, Seeker, hunt};
@@ -39,7 +40,7 @@ pub(super) async fn claim_for_worker<S: Store>(
         capabilities: args.worker_capabilities.clone(),
     };
     let prize = Prize::Grant { ttl_ms: args.grant_ttl_ms };
-    Ok(match hunt(engine, seeker, &holder, prize, 1).await?.pop() {
+    Ok(match hunt(engine, seeker, &holder, prize, 1).await?.caught.pop() {
         Some(Catch::Granted(grant)) => ClaimForWorkerOutcome::Granted(shown(&grant)),
         _ => ClaimForWorkerOutcome::NoWork,
     })
