@@ -7,6 +7,7 @@ pub(crate) mod continuation;
 mod deadline;
 mod dedup_expiry;
 pub(crate) mod delay;
+pub(crate) mod found;
 pub(crate) mod gates;
 mod grant_expiry;
 mod lease_expiry;
@@ -31,10 +32,12 @@ use ff_core::{EngineError, Result, TimestampMs};
 pub(crate) use poison::Poison;
 
 use crate::engine::Engine;
-use crate::index::{Bounds, DueKind, Index, Listed, Position};
+use crate::index::{Bounds, DueKind, Index, Position};
 use crate::key::Key;
 use crate::records::Record;
 use crate::store::Store;
+
+use found::{Found, found};
 
 /// Entries listed at once; more than can share one position.
 const PAGE: usize = 128;
@@ -78,10 +81,10 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// When due work cannot be listed.
     pub async fn next_due(&self) -> Result<Option<TimestampMs>> {
-        let first = self.store.list(&DueKind::ALL.map(Index::Due), &Bounds::first(1)).await?;
-        let finished = self.store.list(&[Index::Terminal], &Bounds::first(1)).await?;
-        let at = |listed: &Listed| TimestampMs(listed.position.major);
-        let purge = finished.first().map(|listed| at(listed).plus(self.settings.retention_ms));
+        let first = found(&self.store, &DueKind::ALL.map(Index::Due), &Bounds::first(1)).await?;
+        let finished = found(&self.store, &[Index::Terminal], &Bounds::first(1)).await?;
+        let at = |found: &Found| TimestampMs(found.position.major);
+        let purge = finished.first().map(|found| at(found).plus(self.settings.retention_ms));
         Ok(first.first().map(at).into_iter().chain(purge).min())
     }
 }
@@ -110,31 +113,34 @@ impl<S: Store> Pass<'_, S> {
         let mut after = None;
         while !self.is_over() {
             let bounds = Bounds::first(PAGE).after(after).until(Position::end_of(until.0));
-            let page = whole_positions(self.engine.store.list(indexes, &bounds).await?);
+            let page = whole_positions(found(&self.engine.store, indexes, &bounds).await?);
             let Some(last) = page.last() else { return Ok(()) };
             after = Some(last.position.clone());
-            for listed in page {
+            for due in page {
                 if self.is_over() {
                     return Ok(());
                 }
-                self.one(listed).await;
+                self.one(due).await;
             }
         }
         Ok(())
     }
 
-    async fn one(&mut self, listed: Listed) {
+    async fn one(&mut self, due: Found) {
         self.looked_at += 1;
-        let kind = match listed.index {
+        let kind = match due.index {
             Index::Due(kind) => kind,
             _ => DueKind::Retention,
         };
-        let key = listed.record.key();
+        let key = due.key;
         if self.engine.poison.skips(kind, &key) {
             return;
         }
-        let handled = match dispatch(self.engine, kind, listed.record.clone(), self.now).await {
-            Ok(()) => self.has_changed(&key, &listed.record).await,
+        let handled = match due.record {
+            Ok(record) => {
+                dispatch(self.engine, kind, record.clone(), self.now).await.is_ok()
+                    && self.has_changed(&key, &record).await
+            }
             Err(_) => false,
         };
         if handled {
@@ -155,12 +161,12 @@ impl<S: Store> Pass<'_, S> {
 }
 
 /// Cuts a full page so that it does not end between entries of one position: paging on skips all of them.
-fn whole_positions(mut page: Vec<Listed>) -> Vec<Listed> {
+fn whole_positions(mut page: Vec<Found>) -> Vec<Found> {
     if page.len() == PAGE
-        && let Some(last) = page.last().map(|listed| listed.position.clone())
+        && let Some(last) = page.last().map(|found| found.position.clone())
         && page.first().is_some_and(|first| first.position != last)
     {
-        page.retain(|listed| listed.position != last);
+        page.retain(|found| found.position != last);
     }
     page
 }
