@@ -378,7 +378,11 @@ async fn a_cursor_ahead_of_the_log_is_refused<S: Store>(store: Arc<S>) {
     let mut bytes = store.events(&EventCursor::TAIL, 1).await.unwrap().next.as_bytes().to_vec();
     *bytes.last_mut().unwrap() += 1;
     let answer = store.events(&EventCursor::from_bytes(bytes), 1).await;
-    assert_eq!(answer.map_err(|error| error.code()), Err("invalid_input"), "to wait for it would skip what comes first");
+    assert_eq!(
+        answer.map_err(|error| error.code()),
+        Err("invalid_input"),
+        "to wait for it would skip what comes first"
+    );
 }
 
 async fn trimmed_events_are_told<S: Store>(store: Arc<S>) {

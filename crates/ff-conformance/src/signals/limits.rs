@@ -87,7 +87,8 @@ async fn a_pending_waitpoint_keeps_what_no_condition_has_seen(world: World) {
     let (id, handle) = held(&world).await;
     let waitpoint = world.backend.create_waitpoint(&handle, "a", Duration::from_secs(10)).await.unwrap();
     let send = async |name: &str| {
-        deliver(&world, DeliverSignalArgs::new(id, waitpoint.waitpoint_id, name, waitpoint.waitpoint_token.clone())).await
+        deliver(&world, DeliverSignalArgs::new(id, waitpoint.waitpoint_id, name, waitpoint.waitpoint_token.clone()))
+            .await
     };
     send("go").await;
     for _ in 0..1100 {

@@ -7,7 +7,7 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
-use crate::index::{Index, Position};
+use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Continuation, ContinuationWork};
 use crate::scheduler::parking::{Offer, free_routes};
@@ -21,7 +21,8 @@ pub(crate) async fn open_route<S: Store>(
     capabilities: &BTreeSet<String>,
 ) -> Result<()> {
     for lane in lanes {
-        if engine.store.count(&Index::RouteParked(namespace.clone(), lane.clone())).await? == 0 {
+        let parked = Index::RouteParked(namespace.clone(), lane.clone());
+        if engine.store.keys(&parked, &Bounds::first(1)).await?.is_empty() {
             continue;
         }
         let now = engine.store.now().await?;

@@ -67,8 +67,7 @@ impl<S: Store> Pass<'_, S> {
 
     async fn one(&self, record: Result<Record>) -> Result<bool> {
         let Record::Execution(execution) = record? else { return Ok(false) };
-        Ok(self.wants(&execution).await?
-            && purge(self.engine, execution.id, self.args.retention_ms, self.now).await?)
+        Ok(self.wants(&execution).await? && purge(self.engine, execution.id, self.args.retention_ms, self.now).await?)
     }
 
     async fn wants(&self, execution: &Execution) -> Result<bool> {
