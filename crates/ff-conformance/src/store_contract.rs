@@ -62,6 +62,7 @@ checks![
     events_resume_strictly_after_their_cursor,
     the_tail_cursor_sees_only_what_follows,
     a_foreign_cursor_is_refused,
+    a_cursor_ahead_of_the_log_is_refused,
     trimmed_events_are_told,
     a_listener_wakes_after_the_commit,
     a_consistent_index_needs_no_repair,
@@ -396,6 +397,17 @@ async fn a_foreign_cursor_is_refused<S: Store>(store: Arc<S>) {
         let answer = store.events(&EventCursor::from_bytes(bytes), 1).await;
         assert_eq!(answer.map_err(|error| error.code()), Err("invalid_input"));
     }
+}
+
+async fn a_cursor_ahead_of_the_log_is_refused<S: Store>(store: Arc<S>) {
+    let mut bytes = store.events(&EventCursor::TAIL, 1).await.unwrap().next.as_bytes().to_vec();
+    *bytes.last_mut().unwrap() += 1;
+    let answer = store.events(&EventCursor::from_bytes(bytes), 1).await;
+    assert_eq!(
+        answer.map_err(|error| error.code()),
+        Err("invalid_input"),
+        "to wait for it would skip what comes first"
+    );
 }
 
 async fn trimmed_events_are_told<S: Store>(store: Arc<S>) {

@@ -29,6 +29,7 @@ cases!["inspection::explain":
     a_suspension_tells_what_it_waits_for,
     an_owner_is_named,
     a_lost_lease_tells_when_it_can_be_taken_over,
+    a_lost_lease_tells_for_whom_it_is_reserved,
     a_revoked_lease_needs_a_grant,
     a_reservation_is_told,
     a_cancelled_flow_is_told,
@@ -218,6 +219,19 @@ async fn a_lost_lease_tells_when_it_can_be_taken_over(world: World) {
     world.run_due().await;
     let lost = Reason::LeaseLost { revoked: false, reclaimable_at: Some(world.now()) };
     assert_eq!(reasons(&world, id).await, [lost]);
+}
+
+async fn a_lost_lease_tells_for_whom_it_is_reserved(world: World) {
+    let (id, _) = world.claim_one().await;
+    register(&world, "worker-a", &[]).await;
+    world.pass(LEASE_MS).await;
+    let (worker_id, worker_instance_id) = worker("worker-b");
+    let grant = json!({"execution_id": id, "worker_id": worker_id, "worker_instance_id": worker_instance_id,
+        "lane_id": world.lane(), "grant_ttl_ms": 5000, "worker_capabilities": []});
+    world.backend.issue_reclaim_grant(args(grant)).await.unwrap();
+    let lost = Reason::LeaseLost { revoked: false, reclaimable_at: Some(world.now()) };
+    let reserved = Reason::Reserved { worker_id, until: world.now().plus(5000) };
+    assert_eq!(reasons(&world, id).await, [lost, reserved]);
 }
 
 async fn a_revoked_lease_needs_a_grant(world: World) {

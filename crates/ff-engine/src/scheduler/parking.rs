@@ -107,7 +107,7 @@ pub(crate) async fn park_denied<S: Store>(
         }
         Gate::Quota(id) => (Index::QuotaParked(id), EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
     };
-    if execution.class.gates.contains(&gate) && engine.store.count(&index).await? > 0 {
+    if execution.class.gates.contains(&gate) && !engine.store.keys(&index, &Bounds::first(1)).await?.is_empty() {
         return Ok(());
     }
     let park = Park {
