@@ -35,13 +35,19 @@ const TABLES: [(&str, &str); 16] = tables![
     "connection",
 ];
 
+const OPERATIONS: &str = include_str!("../coverage/operations.txt");
+
+/// Lines that say something.
+fn lines(text: &'static str) -> impl Iterator<Item = &'static str> {
+    text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
 type Expected = BTreeMap<&'static str, BTreeMap<&'static str, BTreeSet<&'static str>>>;
 
 fn expected() -> Expected {
     let mut table = Expected::new();
     for (facet, text) in TABLES {
-        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        for line in lines {
+        for line in lines(text) {
             let (op, outcomes) = line.split_once(':').expect("a line is `operation: outcomes`");
             table.entry(facet).or_default().insert(op.trim(), outcomes.split_whitespace().collect());
         }
@@ -85,10 +91,15 @@ pub fn run<H: Harness>(harness: &H) -> ExitCode {
         }
     }
     println!("\n{operations} operations, {cells} outcomes, {} empty, {} unlisted", empty.len(), unlisted.len());
+    let tabled: BTreeSet<_> = expected().into_values().flat_map(BTreeMap::into_keys).collect();
+    let untabled: Vec<_> = lines(OPERATIONS).filter(|op| !tabled.contains(op)).collect();
+    let unknown: Vec<_> = tabled.iter().filter(|op| !lines(OPERATIONS).any(|known| known == **op)).collect();
+    report("operation without a row", &untabled);
+    report("row without an operation", &unknown);
     report("case failed", &broken);
     report("outcome never seen", &empty);
     report("outcome not in the table", &unlisted);
-    let full = broken.is_empty() && empty.is_empty() && unlisted.is_empty();
+    let full = [broken.len(), empty.len(), unlisted.len(), untabled.len(), unknown.len()] == [0; 5];
     if full { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -1,0 +1,12 @@
+//! The contract of stores on the model store.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use ff_core::TimestampMs;
+use ff_engine::clock::ManualClock;
+use ff_engine::memory::MemoryStore;
+
+fn main() -> ExitCode {
+    ff_conformance::store_contract::run(|| MemoryStore::new(Arc::new(ManualClock::at(TimestampMs(1_000)))))
+}
