@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::partition::{Partition, PartitionCounts};
@@ -265,6 +266,23 @@ impl AttemptIndex {
 impl fmt::Display for AttemptIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl FlowId {
+    /// The flow that a submission with this idempotency key makes: the same key finds the same flow, and no other key leads to it.
+    #[must_use]
+    pub fn of_submission(namespace: &Namespace, idempotency_key: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"flow submission\0");
+        // Namespaces have no control characters, so the separator is unambiguous.
+        hash.update(namespace.as_str());
+        hash.update([0]);
+        hash.update(idempotency_key);
+        let digest: [u8; 32] = hash.finalize().into();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 }
 

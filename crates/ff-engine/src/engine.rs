@@ -89,7 +89,8 @@ impl std::fmt::Debug for Settings {
 /// Every operation, on one store.
 #[derive(Debug)]
 pub struct Engine<S> {
-    pub(crate) store: S,
+    /// Shared with feeds, which outlive the call that made them.
+    pub(crate) store: Arc<S>,
     pub(crate) settings: Settings,
     pub(crate) stream_ops: Arc<tokio::sync::Semaphore>,
     pub(crate) closing: tokio::sync::watch::Sender<bool>,
@@ -105,7 +106,7 @@ impl<S: Store> Engine<S> {
     pub async fn open(store: S, settings: Settings) -> Result<Self> {
         let permits = usize::try_from(settings.stream_ops_max).unwrap_or(usize::MAX);
         let engine = Self {
-            store,
+            store: Arc::new(store),
             stream_ops: Arc::new(tokio::sync::Semaphore::new(permits.min(tokio::sync::Semaphore::MAX_PERMITS))),
             closing: tokio::sync::watch::Sender::new(false),
             poison: Poison::default(),
@@ -121,7 +122,7 @@ impl<S: Store> Engine<S> {
     }
 
     /// The store underneath.
-    pub const fn store(&self) -> &S {
+    pub fn store(&self) -> &S {
         &self.store
     }
 

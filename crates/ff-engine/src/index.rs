@@ -81,6 +81,8 @@ pub enum Index {
     SuspendedIn(Partition),
     /// Terminal executions of a lane in a partition, by completion.
     TerminalIn(Partition, LaneId),
+    /// Terminal executions without a retention of their own, by completion.
+    Terminal,
     /// Flows of a partition, by id.
     FlowsIn(Partition),
     /// Budgets of a partition, by id.

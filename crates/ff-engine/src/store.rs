@@ -4,6 +4,7 @@
 //! listeners. It knows no rule of the engine.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use ff_core::backend::layer::BoxFuture;
@@ -13,7 +14,7 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
 use crate::event::{Event, EventPage};
-use crate::index::{Bounds, Index, Listed, Topic};
+use crate::index::{Bounds, Index, Listed, Position, Topic};
 use crate::key::Key;
 use crate::records::Record;
 
@@ -82,6 +83,19 @@ pub trait Store: Send + Sync + 'static {
         bounds: &'a Bounds,
     ) -> impl Future<Output = Result<Vec<Listed>>> + Send + 'a;
 
+    /// The keys of the records that stand in an index, in position order, within bounds. A record that does not decode is listed like
+    /// any other, where a store can list without reading records; so that one damaged record hides no other.
+    fn keys<'a>(
+        &'a self,
+        index: &'a Index,
+        bounds: &'a Bounds,
+    ) -> impl Future<Output = Result<Vec<(Position, Key)>>> + Send + 'a {
+        async move {
+            let listed = self.list(std::slice::from_ref(index), bounds).await?;
+            Ok(listed.into_iter().map(|listed| (listed.position, listed.record.key())).collect())
+        }
+    }
+
     /// How many entries stand in an index, over all partitions.
     fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a;
 
@@ -110,4 +124,57 @@ pub trait Store: Send + Sync + 'static {
 
     /// The store's time.
     fn now(&self) -> impl Future<Output = Result<TimestampMs>> + Send + '_;
+}
+
+/// A shared store is a store.
+impl<S: Store> Store for Arc<S> {
+    const TAG: BackendTag = S::TAG;
+
+    fn transact<'a, O: Op>(&'a self, op: &'a O) -> impl Future<Output = Result<O::Out>> + Send + 'a {
+        S::transact(self, op)
+    }
+
+    fn read<'a>(&'a self, keys: &'a [Key]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send + 'a {
+        S::read(self, keys)
+    }
+
+    fn list<'a>(
+        &'a self,
+        indexes: &'a [Index],
+        bounds: &'a Bounds,
+    ) -> impl Future<Output = Result<Vec<Listed>>> + Send + 'a {
+        S::list(self, indexes, bounds)
+    }
+
+    fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a {
+        S::count(self, index)
+    }
+
+    fn events<'a>(
+        &'a self,
+        after: &'a EventCursor,
+        limit: usize,
+    ) -> impl Future<Output = Result<EventPage>> + Send + 'a {
+        S::events(self, after, limit)
+    }
+
+    fn trim_events(&self, before: TimestampMs, limit: usize) -> impl Future<Output = Result<usize>> + Send + '_ {
+        S::trim_events(self, before, limit)
+    }
+
+    fn reindex(&self, partition: Partition) -> impl Future<Output = Result<(u32, u32)>> + Send + '_ {
+        S::reindex(self, partition)
+    }
+
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
+        S::listen(self, topic)
+    }
+
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+        S::sleep_until(self, at)
+    }
+
+    fn now(&self) -> impl Future<Output = Result<TimestampMs>> + Send + '_ {
+        S::now(self)
+    }
 }

@@ -197,7 +197,8 @@ pub enum CancelExecutionResult {
 pub trait Attempts: Send + Sync {
     /// Overwrites percent and message; what is absent stays as it was. The last write wins.
     ///
-    /// Errors: `Validation(InvalidInput)` for more than 100 percent, then those of the handle.
+    /// Errors: `Validation(InvalidInput)` for more than 100 percent or a message that is not a free string, then those of
+    /// the handle.
     async fn progress(&self, handle: &Handle, percent: Option<u8>, message: Option<&str>) -> Result<()>;
 
     /// Ends the execution successfully. A repeated call succeeds; the result of the first one stays.
@@ -219,7 +220,8 @@ pub trait Attempts: Send + Sync {
 
     /// Ends the attempt with a failure; the stored policy and the class decide between a retry and the end.
     ///
-    /// Errors: those of the handle. A repeated call gets the stored decision.
+    /// Errors: `Validation(InvalidInput)` for a message that is not a free string (long text belongs into the detail),
+    /// those of the handle, `Validation(PayloadTooLarge)` for the detail. A repeated call gets the stored decision.
     async fn fail(&self, handle: &Handle, reason: FailureReason, class: FailureClass) -> Result<FailOutcome>;
 
     /// Ends the attempt with a failure, by fence or operator override, under the given retry policy or the stored one.
@@ -232,14 +234,14 @@ pub trait Attempts: Send + Sync {
 
     /// Ends the execution as cancelled, by the worker that owns it. A repeated call succeeds.
     ///
-    /// Errors: those of the handle.
+    /// Errors: `Validation(InvalidInput)` for a reason that is not a free string, then those of the handle.
     async fn cancel(&self, handle: &Handle, reason: &str) -> Result<()>;
 
     /// Ends an execution as cancelled from any state that is not terminal; one that is cancelled already is a success.
     ///
     /// Errors in order: `NotFound(execution)`, `Contention(ExecutionNotActive)` when it ended otherwise; while an
     /// attempt owns it and no operator overrides: `Validation(InvalidInput)` for a missing or partial fence,
-    /// `State(LeaseRevoked)`, `State(LeaseExpired)`, `State(StaleLease)`.
+    /// `State(StaleLease)`, `State(LeaseRevoked)`, `State(LeaseExpired)`.
     async fn cancel_execution(&self, args: CancelExecutionArgs) -> Result<CancelExecutionResult> {
         Err(EngineError::Unavailable { op: "cancel_execution" })
     }

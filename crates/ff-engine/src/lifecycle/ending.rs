@@ -2,7 +2,7 @@
 
 use ff_core::backend::subscriptions::{CompletionOutcome, ReleaseReason};
 use ff_core::state::{AttemptLifecycle, CloseReason, StreamCloseReason, TerminalOutcome};
-use ff_core::{Blob, Result};
+use ff_core::{Blob, Result, TimestampMs};
 
 use super::ownership::close_stream;
 use super::{Subject, close_all_waitpoints, close_suspension, graph, released};
@@ -153,4 +153,28 @@ pub(crate) async fn end_attempt(
     attempt.end(end, tx.now());
     tx.put(attempt);
     close_stream(tx, execution, stream).await
+}
+
+/// An attempt that failed and is to be followed by another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retry<'a> {
+    pub(crate) at: TimestampMs,
+    pub(crate) reason: &'a str,
+    pub(crate) category: &'a str,
+    pub(crate) stream: StreamCloseReason,
+    pub(crate) release: ReleaseReason,
+}
+
+/// Ends the attempt as failed and schedules the next one.
+pub(crate) async fn retry_later(tx: &mut dyn Tx, mut subject: Subject, retry: Retry<'_>) -> Result<()> {
+    let end = AttemptEnd {
+        lifecycle: AttemptLifecycle::EndedFailure,
+        reason: Some(retry.reason.to_owned()),
+        category: Some(retry.category.to_owned()),
+    };
+    end_attempt(tx, &subject.execution, end, retry.stream).await?;
+    let release = subject.execution.schedule_retry(retry.at, retry.reason.to_owned(), tx.now());
+    released(tx, &subject, release, retry.release);
+    subject.save(tx);
+    Ok(())
 }

@@ -2,14 +2,13 @@
 
 use ff_core::backend::subscriptions::{LeaseChange, ReleaseReason};
 use ff_core::ids::{AttemptId, AttemptIndex, FenceTriple, LeaseEpoch, LeaseFence};
-use ff_core::policy::ReclaimBackoff;
 use ff_core::rules::fence::{CancelSource, FenceRule, Ownership, Presented, check_full};
 use ff_core::rules::replay::{Parked, PauseMarker};
 use ff_core::rules::retry::reclaim_delay_ms;
 use ff_core::state::{AttemptLifecycle, AttemptType, StreamCloseReason};
 use ff_core::{EngineError, Result};
 
-use super::Subject;
+use super::{Subject, policy};
 use crate::key::Key;
 use crate::records::{
     Attempt, Definition, Execution, Fence, Lineage, ParkMarker, PendingLineage, Release, Settlement, StreamHead, Taker,
@@ -39,9 +38,10 @@ pub(crate) fn parked(execution: &Execution) -> Parked {
             Some(PendingLineage::Retry { previous, .. }) => Some(*previous),
             _ => None,
         },
-        delay_until: match execution.park_marker {
-            Some(ParkMarker::WorkerDelay { until }) => Some(until),
-            _ => execution.wake_at,
+        delay_until: match (&execution.park_marker, &execution.pending_lineage) {
+            (Some(ParkMarker::WorkerDelay { until }), _) => Some(*until),
+            (_, Some(PendingLineage::Retry { at, .. })) => Some(*at),
+            _ => None,
         },
         pause: match execution.park_marker {
             Some(ParkMarker::WorkerDelay { .. }) => Some(PauseMarker::WorkerDelay),
@@ -83,10 +83,7 @@ pub(crate) async fn fence_check(
 pub(crate) async fn mark_expired(tx: &mut dyn Tx, subject: &mut Subject) -> Result<()> {
     let now = tx.now();
     let id = subject.execution.id;
-    let backoff = match tx.get::<Definition>(Key::definition(id)).await? {
-        Some(Definition { policy: Some(policy), .. }) => policy.reclaim_backoff.unwrap_or_default(),
-        _ => ReclaimBackoff::default(),
-    };
+    let backoff = policy(tx, id).await?.and_then(|policy| policy.reclaim_backoff).unwrap_or_default();
     let delay = reclaim_delay_ms(backoff, subject.execution.consecutive_reclaims);
     subject.execution.expire_lease(now.plus(delay), now);
     close_stream(tx, &subject.execution, StreamCloseReason::LeaseExpired).await?;
@@ -103,7 +100,7 @@ pub(crate) async fn mark_expired(tx: &mut dyn Tx, subject: &mut Subject) -> Resu
 }
 
 /// Closes the stream of the current attempt, making an empty one if none was written, so that readers see the end.
-pub(super) async fn close_stream(tx: &mut dyn Tx, execution: &Execution, reason: StreamCloseReason) -> Result<()> {
+pub(crate) async fn close_stream(tx: &mut dyn Tx, execution: &Execution, reason: StreamCloseReason) -> Result<()> {
     let now = tx.now();
     let key = Key::stream_head(execution.id, execution.attempt_index);
     let mut head = tx
@@ -227,6 +224,7 @@ pub(crate) fn start_attempt(tx: &mut dyn Tx, execution: &Execution, kind: Attemp
         ended_at: None,
         reason: None,
         category: None,
+        detail: None,
         lineage,
     });
 }
@@ -272,4 +270,14 @@ pub(crate) fn released(tx: &mut dyn Tx, subject: &Subject, release: Option<Relea
             due_at: tx.now(),
         });
     }
+}
+
+/// Parks the current attempt: the same one goes on later.
+pub(crate) async fn park_attempt(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
+    let key = Key::attempt(execution.id, execution.attempt_index);
+    if let Some(mut attempt) = tx.get::<Attempt>(key).await? {
+        attempt.park(tx.now());
+        tx.put(attempt);
+    }
+    Ok(())
 }

@@ -1,16 +1,21 @@
-//! Closing suspensions and waitpoints.
+//! Closing suspensions and waitpoints, and going on after them.
 
 use ff_core::Result;
+use ff_core::backend::suspension::ResumeTrigger;
 use ff_core::ids::ExecutionId;
 use ff_core::state::CloseReason;
 
+use super::Subject;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
-use crate::records::{Execution, Suspension, Waitpoint};
+use crate::records::{Execution, Record, Suspension, Waitpoint};
 use crate::store::Tx;
 
-/// Waitpoints one commit may close; more than a suspension can bind.
-const WAITPOINTS_MAX: usize = 1000;
+/// Waitpoints one suspension may bind, so that closing it stays one commit.
+pub(crate) const BOUND_WAITPOINTS_MAX: usize = 256;
+
+/// Pending waitpoints one execution may have, so that ending it stays one commit.
+pub(crate) const PENDING_WAITPOINTS_MAX: usize = 1000;
 
 /// Closes the open suspension, if any, and every waitpoint bound to it.
 pub(crate) async fn close_suspension(
@@ -23,24 +28,58 @@ pub(crate) async fn close_suspension(
         return Ok(None);
     };
     let now = tx.now();
-    for id in &suspension.waitpoints {
-        if let Some(mut waitpoint) = tx.get::<Waitpoint>(Key::waitpoint(execution.id.partition(), *id)).await? {
-            waitpoint.close(reason, now);
-            tx.put(waitpoint);
-        }
+    let home = execution.id.partition();
+    let keys: Vec<Key> = suspension.waitpoints.iter().map(|id| Key::waitpoint(home, *id)).collect();
+    for record in tx.load(&keys).await?.into_iter().flatten() {
+        close_waitpoint(tx, record, reason);
     }
     suspension.close(reason, now);
     tx.put(suspension.clone());
     Ok(Some(suspension))
 }
 
+fn close_waitpoint(tx: &mut dyn Tx, record: Record, reason: CloseReason) {
+    if let Ok(mut waitpoint) = Waitpoint::try_from(record) {
+        waitpoint.close(reason, tx.now());
+        tx.put(waitpoint);
+    }
+}
+
 /// Closes every waitpoint that is still open, pending ones included.
 pub(crate) async fn close_all_waitpoints(tx: &mut dyn Tx, execution: ExecutionId, reason: CloseReason) -> Result<()> {
-    let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), Bounds::first(WAITPOINTS_MAX)).await?;
+    let all = Bounds::first(BOUND_WAITPOINTS_MAX + PENDING_WAITPOINTS_MAX);
+    let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), all).await?;
     let now = tx.now();
     for mut waitpoint in open {
         waitpoint.close(reason, now);
         tx.put(waitpoint);
     }
+    Ok(())
+}
+
+/// How a suspended execution goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume {
+    pub(crate) reason: CloseReason,
+    pub(crate) trigger: ResumeTrigger,
+    pub(crate) delay_ms: u64,
+}
+
+/// Closes the suspension with all its waitpoints and makes the execution claimable, at once or after the delay.
+pub(crate) async fn resume(tx: &mut dyn Tx, subject: &mut Subject, resume: Resume) -> Result<()> {
+    if let Some(mut suspension) = close_suspension(tx, &subject.execution, resume.reason).await? {
+        suspension.trigger = Some(resume.trigger);
+        tx.put(suspension);
+    }
+    resume_execution_state(tx, subject, resume.delay_ms).await?;
+    subject.save(tx);
+    Ok(())
+}
+
+/// Leaves the suspended state.
+async fn resume_execution_state(tx: &mut dyn Tx, subject: &mut Subject, delay_ms: u64) -> Result<()> {
+    let now = tx.now();
+    let delay_until = (delay_ms > 0).then(|| now.plus(delay_ms));
+    subject.execution.resume(delay_until, now);
     Ok(())
 }

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::event::{Event, EventPage};
-use crate::index::{Bounds, Index, Listed, Topic};
+use crate::index::{Bounds, Index, Listed, Position, Topic};
 use crate::key::Key;
 use crate::records::Record;
 use crate::store::{Op, Store};
@@ -130,6 +130,10 @@ impl Store for MemoryStore {
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
         self.lock().list(indexes, bounds)
+    }
+
+    async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+        Ok(self.lock().keys(index, bounds))
     }
 
     async fn count(&self, index: &Index) -> Result<u64> {

@@ -100,22 +100,24 @@ impl State {
         self.ranges.get(owner).copied().unwrap_or(ABSENT)
     }
 
-    pub(super) fn range(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, u64, Record)>> {
-        let Some(entries) = self.indexes.get(index) else { return Ok(Vec::new()) };
+    pub(super) fn keys(&self, index: &Index, bounds: &Bounds) -> Vec<(Position, Key)> {
+        let Some(entries) = self.indexes.get(index) else { return Vec::new() };
         let low = bounds.after.clone().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         let high = bounds.until.clone().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Included);
         if let (Some(after), Some(until)) = (&bounds.after, &bounds.until)
             && after >= until
         {
-            return Ok(Vec::new());
+            return Vec::new();
         }
-        let found = entries.range((low, high));
-        let picked: Vec<_> =
-            if bounds.reverse { found.rev().take(bounds.limit).collect() } else { found.take(bounds.limit).collect() };
-        let mut out = Vec::with_capacity(picked.len());
-        for (position, key) in picked {
-            if let Some((version, record)) = self.get(key)? {
-                out.push((position.clone(), version, record));
+        let found = entries.range((low, high)).map(|(position, key)| (position.clone(), key.clone()));
+        if bounds.reverse { found.rev().take(bounds.limit).collect() } else { found.take(bounds.limit).collect() }
+    }
+
+    pub(super) fn range(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, u64, Record)>> {
+        let mut out = Vec::new();
+        for (position, key) in self.keys(index, bounds) {
+            if let Some((version, record)) = self.get(&key)? {
+                out.push((position, version, record));
             }
         }
         Ok(out)

@@ -1,18 +1,18 @@
 //! What each operation does; one file per facet of the contract.
 
-mod attempts;
-mod budgets;
+pub(crate) mod attempts;
+pub(crate) mod budgets;
 mod claims;
 mod connection;
 mod dependencies;
 mod flows;
 mod ingress;
 mod inspection;
-mod leases;
+pub(crate) mod leases;
 mod maintenance;
 mod quotas;
 mod signals;
 mod streams;
 mod subscriptions;
 mod suspension;
-mod workers;
+pub(crate) mod workers;

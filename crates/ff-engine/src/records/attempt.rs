@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::TimestampMs;
 use ff_core::ids::{AttemptId, AttemptIndex, ExecutionId, LeaseEpoch, LeaseId, WorkerId, WorkerInstanceId};
 use ff_core::state::{AttemptLifecycle, AttemptType};
+use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
@@ -51,6 +51,8 @@ pub struct Attempt {
     pub ended_at: Option<TimestampMs>,
     pub reason: Option<String>,
     pub category: Option<String>,
+    /// What a failure carried for programs, byte for byte.
+    pub detail: Option<Blob>,
     pub lineage: Option<Lineage>,
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ff_core::backend::suspension::SuspendedCursor;
 use ff_core::capability::RequirementClass;
 use ff_core::ids::{
     AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseFence, LeaseId, Namespace,
@@ -86,6 +87,8 @@ pub enum PendingLineage {
         reason: String,
         /// Which attempt that was.
         previous: AttemptIndex,
+        /// When it may begin; kept when that time has come, so that a repeated call gets the first answer.
+        at: TimestampMs,
     },
     /// A replay.
     Replay {
@@ -236,6 +239,18 @@ impl Execution {
         self.state.ownership_state == OwnershipState::Leased
     }
 
+    /// Whether a worker holds it whose time is up.
+    #[must_use]
+    pub fn is_overdue(&self, now: TimestampMs) -> bool {
+        self.is_leased() && self.lease.as_ref().is_none_or(|lease| lease.expires_at.is_due(now))
+    }
+
+    /// Whether the end of an ownership is owed to quotas.
+    #[must_use]
+    pub fn owes_quotas(&self) -> bool {
+        !self.quota_policy_ids.is_empty()
+    }
+
     /// Its place in the queue.
     #[must_use]
     pub fn rank(&self) -> i64 {
@@ -350,11 +365,16 @@ impl Execution {
         out.push(Entry::new(Index::LaneState(self.lane.clone(), state), newest()));
         out.push(Entry::new(Index::KindState(self.kind.clone(), state), newest()));
         if self.is_suspended() {
-            let score = self.suspension_timeout_at.map_or(super::suspension::NO_TIMEOUT, |at| at.0);
-            out.push(Entry::new(Index::SuspendedIn(home), Position::of(score, self.id)));
+            let place = SuspendedCursor::at(self.suspension_timeout_at, self.id);
+            out.push(Entry::new(Index::SuspendedIn(home), Position::of(place.timeout_at_ms, self.id)));
         }
         if let Some(completed_at) = self.completed_at {
-            out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), Position::of(completed_at.0, self.id)));
+            let by_completion = || Position::of(completed_at.0, self.id);
+            out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), by_completion()));
+            match self.retention_ms {
+                Some(own_ms) => self.due(out, DueKind::Retention, Some(completed_at.plus(own_ms))),
+                None => out.push(Entry::new(Index::Terminal, by_completion())),
+            }
         } else {
             for budget in &self.budget_ids {
                 out.push(Entry::new(Index::AttachedTo(*budget), by_id()));

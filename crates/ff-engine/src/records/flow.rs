@@ -55,6 +55,24 @@ impl Flow {
         if self.is_open() { FlowState::Open } else { FlowState::Cancelled }
     }
 
+    /// A new, empty flow.
+    #[must_use]
+    pub const fn create(home: Partition, id: FlowId, kind: String, namespace: Namespace, now: TimestampMs) -> Self {
+        Self {
+            home,
+            id,
+            kind,
+            namespace,
+            graph_revision: 0,
+            node_count: 0,
+            edge_count: 0,
+            purged: BTreeMap::new(),
+            created_at: now,
+            last_mutation_at: now,
+            cancellation: None,
+        }
+    }
+
     /// One more member.
     pub fn add_member(&mut self, now: TimestampMs) {
         self.node_count += 1;
@@ -119,16 +137,29 @@ pub struct Edge {
     pub created_at: TimestampMs,
 }
 
+impl Edge {
+    /// Its place among the edges of its flow and of its ends.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position::by(*self.id.uuid().as_bytes())
+    }
+
+    /// Whether the upstream's result reaches the downstream.
+    #[must_use]
+    pub fn passes_data(&self) -> bool {
+        self.data_passing_ref.as_ref().is_some_and(|name| !name.is_empty())
+    }
+}
+
 impl Stored for Edge {
     fn key(&self) -> Key {
         Key::edge(self.home, self.flow, self.id)
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        let by_id = || Position::by(*self.id.uuid().as_bytes());
-        out.push(Entry::new(Index::EdgesOf(self.home, self.flow), by_id()));
-        out.push(Entry::new(Index::EdgesFrom(self.home, self.flow, self.upstream), by_id()));
-        out.push(Entry::new(Index::EdgesInto(self.home, self.flow, self.downstream), by_id()));
+        out.push(Entry::new(Index::EdgesOf(self.home, self.flow), self.position()));
+        out.push(Entry::new(Index::EdgesFrom(self.home, self.flow, self.upstream), self.position()));
+        out.push(Entry::new(Index::EdgesInto(self.home, self.flow, self.downstream), self.position()));
     }
 }
 
@@ -157,9 +188,78 @@ pub struct EdgeGroup {
     pub counts: GroupCounts,
     /// Edges in force.
     pub applied: u32,
+    /// Edges that hand a result on, staged ones included.
+    pub data_edges: u32,
     pub state: EdgeGroupState,
     pub decided_at: Option<TimestampMs>,
     pub sibling_cancel: Option<SiblingCancel>,
+}
+
+impl EdgeGroup {
+    /// A group without edges.
+    #[must_use]
+    pub fn empty(flow: &Flow, downstream: ExecutionId, generation: u32, policy: EdgeDependencyPolicy) -> Self {
+        Self {
+            home: flow.home,
+            flow: flow.id,
+            downstream,
+            generation,
+            policy,
+            counts: GroupCounts::default(),
+            applied: 0,
+            data_edges: 0,
+            state: EdgeGroupState::Pending,
+            decided_at: None,
+            sibling_cancel: None,
+        }
+    }
+
+    /// Whether it is undecided.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.state == EdgeGroupState::Pending
+    }
+
+    /// One more edge belongs to it, though it is not in force yet.
+    pub fn stage(&mut self, edge: &Edge) {
+        self.counts.total += 1;
+        if edge.passes_data() {
+            self.data_edges += 1;
+        }
+    }
+
+    /// Edges in force whose upstream is not over.
+    #[must_use]
+    pub fn running(&self) -> u32 {
+        let settled = self.counts.total - self.counts.running();
+        self.applied.saturating_sub(settled)
+    }
+
+    /// The decision, which stands from now on.
+    pub fn decide(&mut self, state: EdgeGroupState, now: TimestampMs) {
+        self.state = state;
+        self.decided_at = Some(now);
+    }
+
+    /// Owes the siblings a cancellation, from now on.
+    pub fn owe_cancellations(&mut self, reason: &str, siblings: Vec<ExecutionId>, now: TimestampMs) {
+        let pending = !siblings.is_empty();
+        self.sibling_cancel = Some(SiblingCancel { reason: reason.to_owned(), siblings, pending, due_at: now });
+    }
+
+    /// Whether siblings are still owed a cancellation.
+    #[must_use]
+    pub fn owes_cancellations(&self) -> bool {
+        self.sibling_cancel.as_ref().is_some_and(|cancel| cancel.pending)
+    }
+
+    /// Forgets the siblings; why they were cancelled stays.
+    pub fn drain(&mut self) {
+        if let Some(cancel) = &mut self.sibling_cancel {
+            cancel.siblings.clear();
+            cancel.pending = false;
+        }
+    }
 }
 
 impl Stored for EdgeGroup {
@@ -192,6 +292,8 @@ pub struct FlowProjection {
     pub home: Partition,
     pub flow: FlowId,
     pub total: u32,
+    /// Members that could be read.
+    pub sampled: u32,
     pub counts: BTreeMap<PublicState, u32>,
     pub derived_state: FlowState,
     pub projected_at: TimestampMs,

@@ -35,6 +35,7 @@ pub use global::{Deployment, KeyringRecord, Lane, LaneClass, ScopeBinding};
 pub use grant::{Grant, GrantKind};
 pub use pending_work::{Continuation, ContinuationWork, Settlement};
 pub use quota::{Admission, QuotaPolicy, QuotaUsage, WindowEntry};
+pub(crate) use stream::frame_position;
 pub use stream::{Frame, StreamHead, Summary};
 pub use suspension::{Signal, SignalTally, Suspension, Waitpoint};
 pub use transitions::{NewExecution, Release, Taker};

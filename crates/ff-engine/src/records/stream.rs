@@ -3,6 +3,7 @@
 use ff_core::backend::streams::StreamFrame;
 use ff_core::cursor::FrameId;
 use ff_core::ids::{AttemptIndex, ExecutionId};
+use ff_core::policy::StreamPolicy;
 use ff_core::rules::streams::{StreamRetention, may_close};
 use ff_core::state::StreamCloseReason;
 use ff_core::{Blob, TimestampMs};
@@ -27,6 +28,8 @@ pub struct StreamHead {
     pub total_bytes: u64,
     /// What decides how much stays and for how long.
     pub retention: StreamRetention,
+    /// The execution's policy, copied with the first frame so that appends need not read it again.
+    pub policy: Option<StreamPolicy>,
     pub summary_version: u64,
     pub closed: Option<(TimestampMs, StreamCloseReason)>,
 }
@@ -44,6 +47,7 @@ impl StreamHead {
             retained: 0,
             total_bytes: 0,
             retention: StreamRetention { has_durable: false, expires_at: None, rate: None },
+            policy: None,
             summary_version: 0,
             closed: None,
         }
@@ -55,6 +59,23 @@ impl StreamHead {
             self.closed = Some((now, reason));
         }
     }
+
+    /// When its frames go: live ones when nobody adds to them, those of a closed stream when the policy says so.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<TimestampMs> {
+        if self.retained == 0 {
+            return None;
+        }
+        let kept_closed = self.policy.and_then(|policy| policy.retention_ttl_ms);
+        let after_closure = self.closed.zip(kept_closed).map(|((at, _), ttl_ms)| at.plus(ttl_ms));
+        self.retention.expires_at.into_iter().chain(after_closure).min()
+    }
+
+    /// Whether its frames have gone, or are about to.
+    #[must_use]
+    pub fn is_expired(&self, now: TimestampMs) -> bool {
+        self.expires_at().is_some_and(|at| at.is_due(now))
+    }
 }
 
 impl Stored for StreamHead {
@@ -63,7 +84,7 @@ impl Stored for StreamHead {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        if let Some(at) = self.retention.expires_at {
+        if let Some(at) = self.expires_at() {
             let mut tie = execution_bytes(self.execution);
             tie.extend_from_slice(&self.index.0.to_be_bytes());
             out.push(Entry::new(Index::Due(DueKind::StreamExpiry), Position::at(at, tie)));
@@ -96,7 +117,7 @@ impl Stored for Frame {
 
 /// Where a frame stands in its stream.
 #[must_use]
-pub fn frame_position(id: FrameId) -> Position {
+pub(crate) fn frame_position(id: FrameId) -> Position {
     Position::new(i64::try_from(id.ms).unwrap_or(i64::MAX), id.seq.to_be_bytes())
 }
 

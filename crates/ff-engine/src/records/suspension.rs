@@ -1,22 +1,19 @@
 //! Suspension episodes, their waitpoints and the signals that arrived.
 
 use ff_core::backend::signals::SignalEffect;
-use ff_core::backend::suspension::{ResumeCondition, SuspensionReasonCode, SuspensionRequester};
+use ff_core::backend::suspension::{ResumeCondition, ResumeTrigger, SuspensionReasonCode, SuspensionRequester};
 use ff_core::ids::{AttemptIndex, ExecutionId, SignalId, SuspensionId, WaitpointId};
 use ff_core::partition::Partition;
 use ff_core::policy::TimeoutBehavior;
-use ff_core::rules::conditions::ConditionProgress;
+use ff_core::rules::conditions::{ConditionProgress, MatchedSignal, SignalFacts};
 use ff_core::state::{CloseReason, WaitpointState};
-use ff_core::token::WaitpointToken;
+use ff_core::token::{TokenSubject, WaitpointToken};
 use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
-use super::Stored;
+use super::{Execution, Stored};
 use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
-
-/// What listings show for a suspension without a timeout.
-pub(super) const NO_TIMEOUT: i64 = 9_999_999_999_999;
 
 /// One suspension episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,8 +35,10 @@ pub struct Suspension {
     pub waitpoints: Vec<WaitpointId>,
     pub opened_at: TimestampMs,
     pub closed: Option<(TimestampMs, CloseReason)>,
-    /// What resumed it: signal, operator, auto_resume.
-    pub trigger: Option<String>,
+    /// What resumed it.
+    pub trigger: Option<ResumeTrigger>,
+    /// The signal recorded by a timeout that resumed it.
+    pub timeout_signal: Option<MatchedSignal>,
 }
 
 impl Suspension {
@@ -48,6 +47,25 @@ impl Suspension {
         if self.closed.is_none() {
             self.closed = Some((now, reason));
         }
+    }
+
+    /// Hands the episode to a person: no timeout any more.
+    pub fn escalate(&mut self) {
+        self.reason = SuspensionReasonCode::WaitingForOperatorReview;
+        self.requested_by = SuspensionRequester::SystemTimeoutPolicy;
+        self.timeout_at = None;
+        self.timeout_behavior = TimeoutBehavior::default();
+    }
+
+    /// Whether its attempt went on after it.
+    #[must_use]
+    pub const fn was_resumed(&self) -> bool {
+        matches!(self.closed, Some((_, CloseReason::Resumed | CloseReason::TimedOutAutoResume)))
+    }
+
+    /// The signals that explain its end, in order of arrival.
+    pub fn explaining(&self) -> impl Iterator<Item = MatchedSignal> + '_ {
+        self.progress.matched().iter().copied().chain(self.timeout_signal)
     }
 }
 
@@ -79,10 +97,52 @@ pub struct Waitpoint {
     pub satisfied_at: Option<TimestampMs>,
     pub expires_at: Option<TimestampMs>,
     pub closed: Option<(TimestampMs, CloseReason)>,
+    /// Signals ever recorded; the ordinal of the next one.
     pub signal_count: u64,
+    /// Signals with a smaller ordinal were dropped, unless a condition counted them.
+    pub trimmed_to: u64,
 }
 
 impl Waitpoint {
+    /// A waitpoint of an execution's current attempt, without a token yet.
+    #[must_use]
+    pub fn pending(execution: &Execution, id: WaitpointId, key: String, now: TimestampMs) -> Self {
+        Self {
+            home: execution.id.partition(),
+            id,
+            key,
+            execution: execution.id,
+            attempt_index: execution.attempt_index,
+            suspension: None,
+            token: None,
+            state: WaitpointState::Pending,
+            created_at: now,
+            activated_at: None,
+            satisfied_at: None,
+            expires_at: None,
+            closed: None,
+            signal_count: 0,
+            trimmed_to: 0,
+        }
+    }
+
+    /// What its token speaks for.
+    #[must_use]
+    pub fn token_subject(&self) -> TokenSubject<'_> {
+        TokenSubject {
+            execution_id: self.execution,
+            waitpoint_id: self.id,
+            waitpoint_key: &self.key,
+            created_at: self.created_at,
+        }
+    }
+
+    /// Whether it is pending and its time is over, noticed or not.
+    #[must_use]
+    pub fn has_run_out(&self, now: TimestampMs) -> bool {
+        self.state == WaitpointState::Pending && self.expires_at.is_some_and(|at| at.is_due(now))
+    }
+
     /// Binds a pending or fresh waitpoint to an episode.
     pub fn activate(&mut self, suspension: u32, now: TimestampMs) {
         self.state = WaitpointState::Active;
@@ -139,6 +199,21 @@ pub struct Signal {
     pub payload_encoding: Option<String>,
     pub accepted_at: TimestampMs,
     pub effect: SignalEffect,
+}
+
+impl Signal {
+    /// What a condition looks at.
+    #[must_use]
+    pub fn facts<'a>(&'a self, waitpoint_key: &'a str) -> SignalFacts<'a> {
+        SignalFacts {
+            signal_id: self.id,
+            waitpoint_id: self.waitpoint,
+            waitpoint_key,
+            name: &self.name,
+            source_type: &self.source_type,
+            source_identity: &self.source_identity,
+        }
+    }
 }
 
 impl Stored for Signal {

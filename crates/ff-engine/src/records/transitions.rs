@@ -15,8 +15,8 @@
 
 use ff_core::TimestampMs;
 use ff_core::ids::{
-    AttemptId, AttemptIndex, BudgetId, ExecutionId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId, WaitpointId,
-    WorkerId, WorkerInstanceId,
+    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId,
+    WaitpointId, WorkerId, WorkerInstanceId,
 };
 use ff_core::state::{
     AttemptState, AttemptType, BlockingReason, EligibilityState, LifecyclePhase, OwnershipState, StateVector,
@@ -217,7 +217,7 @@ impl Execution {
     pub fn claim(&mut self, taker: Taker, attempt_id: AttemptId, now: TimestampMs) -> (AttemptType, Option<Lineage>) {
         let origin = match self.pending_lineage.take() {
             None => (AttemptType::Initial, None),
-            Some(PendingLineage::Retry { reason, previous }) => {
+            Some(PendingLineage::Retry { reason, previous, .. }) => {
                 (AttemptType::Retry, Some(Lineage { reason, requested_by: None, previous: Some(previous) }))
             }
             Some(PendingLineage::Replay { reason, requested_by, from }) => {
@@ -295,7 +295,8 @@ impl Execution {
     }
 
     fn hand_back(&mut self, now: TimestampMs) -> Option<Release> {
-        self.attempt_time_left_ms = self.attempt_timeout_at.take().map(|at| at.since(now));
+        // An attempt whose time is up keeps one millisecond: none at all would mean no limit.
+        self.attempt_time_left_ms = self.attempt_timeout_at.take().map(|at| at.since(now).max(1));
         self.consecutive_reclaims = 0;
         self.touch(now);
         self.release()
@@ -309,13 +310,29 @@ impl Execution {
         waitpoint: WaitpointId,
         now: TimestampMs,
     ) -> Option<Release> {
+        let release = self.pause(reason, now);
+        self.suspension_timeout_at = timeout_at;
+        self.current_waitpoint = Some(waitpoint);
+        release
+    }
+
+    /// Parks the attempt until a person resumes it: nothing else can.
+    pub fn pause(&mut self, reason: BlockingReason, now: TimestampMs) -> Option<Release> {
         let release = self.hand_back(now);
         self.state = suspended(reason);
         self.suspension = Some(self.suspension_count);
         self.suspension_count += 1;
-        self.suspension_timeout_at = timeout_at;
-        self.current_waitpoint = Some(waitpoint);
+        self.suspension_timeout_at = None;
+        self.current_waitpoint = None;
         release
+    }
+
+    /// Counts a suspension whose condition held before it began; ownership stays. Says which episode it was.
+    pub fn skip_suspension(&mut self, now: TimestampMs) -> u32 {
+        let ordinal = self.suspension_count;
+        self.suspension_count += 1;
+        self.touch(now);
+        ordinal
     }
 
     /// The timeout hands a suspension to a person; it stays suspended without a timeout.
@@ -388,6 +405,17 @@ impl Execution {
         self.touch(now);
     }
 
+    /// Becomes a member of a flow.
+    pub fn join_flow(&mut self, flow: FlowId, now: TimestampMs) {
+        self.flow_id = Some(flow);
+        self.touch(now);
+    }
+
+    /// The group of a generation is decided: edges staged from now on make up the next one.
+    pub fn close_generation(&mut self, generation: u32) {
+        self.dependency_generation = self.dependency_generation.max(generation + 1);
+    }
+
     /// A delay or an admission block is over.
     pub fn promote(&mut self, now: TimestampMs) {
         self.make_eligible();
@@ -428,7 +456,7 @@ impl Execution {
         self.state.attempt_state = AttemptState::PendingRetryAttempt;
         self.hold_until(at, BlockingReason::WaitingForRetryBackoff);
         self.retry_count += 1;
-        self.pending_lineage = Some(PendingLineage::Retry { reason, previous });
+        self.pending_lineage = Some(PendingLineage::Retry { reason, previous, at });
         self.attempt_id = None;
         self.touch(now);
         release

@@ -1,1 +1,12 @@
-//! Finding work for workers: queues, admission, parking.
+//! Finding work for workers: queues, admission, grants, parking.
+//!
+//! `queue` finds candidates, `admission` asks budgets and quotas (`slots` is what a quota keeps), `grants` reserves, `ownership` takes,
+//! `parking` holds back, and `hunt` is the one pipeline that puts them in order for every claim.
+
+pub(crate) mod admission;
+pub(crate) mod grants;
+pub(crate) mod hunt;
+pub(crate) mod ownership;
+pub(crate) mod parking;
+mod queue;
+pub(crate) mod slots;

@@ -35,7 +35,7 @@ const SUSPEND_DEDUP_MARGIN_MS: u64 = 60_000;
 pub enum WaitpointBinding {
     /// A waitpoint created by this suspend.
     Fresh {
-        /// Its id; no open waitpoint may have it.
+        /// Its id; no waitpoint may have it, open or closed.
         waitpoint_id: WaitpointId,
         /// Its name inside the condition.
         waitpoint_key: String,

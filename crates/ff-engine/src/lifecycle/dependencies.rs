@@ -1,0 +1,87 @@
+//! What an execution waits for when it becomes runnable, or asks to wait for.
+
+use ff_core::Result;
+use ff_core::rules::edge_groups::{GroupCounts, sibling_cancel, verdict};
+use ff_core::state::{EdgeGroupState, EdgeState};
+
+use crate::index::{Bounds, Index};
+use crate::key::Key;
+use crate::records::{Edge, EdgeGroup, Execution, SiblingCancel};
+use crate::store::Tx;
+
+/// Inbound edges one commit looks at; more than a call may stage.
+const EDGES_MAX: usize = 10_000;
+
+/// What a wait for children comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Children {
+    /// Nothing is open: it may go on at once.
+    Settled,
+    /// Something is open.
+    Open,
+    /// What it waits for cannot happen any more.
+    Impossible,
+}
+
+const fn settled(counts: GroupCounts) -> u32 {
+    counts.succeeded.saturating_add(counts.failed).saturating_add(counts.skipped)
+}
+
+async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<EdgeGroup>> {
+    if execution.flow_id.is_none() {
+        return Ok(None);
+    }
+    let key = Key::edge_group(execution.id, execution.dependency_generation);
+    let group = tx.get::<EdgeGroup>(key).await?;
+    Ok(group.filter(|group| group.state == EdgeGroupState::Pending))
+}
+
+/// Whether edges in force hold back an execution that is about to become claimable.
+pub(crate) async fn holds(tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
+    Ok(current_group(tx, execution).await?.is_some_and(|group| group.applied > settled(group.counts)))
+}
+
+/// Looks at the group of children spawned since the last wait. A group that is decided already is closed here, because nobody
+/// decides it while its downstream runs; children spawned from now on make up the next one.
+pub(crate) async fn children(tx: &mut dyn Tx, execution: &mut Execution) -> Result<Children> {
+    let Some(group) = current_group(tx, execution).await? else { return Ok(Children::Settled) };
+    if group.counts.total == 0 {
+        return Ok(Children::Settled);
+    }
+    match verdict(group.policy, group.counts) {
+        EdgeGroupState::Pending => Ok(Children::Open),
+        EdgeGroupState::Satisfied => {
+            close(tx, execution, group, EdgeGroupState::Satisfied).await?;
+            Ok(Children::Settled)
+        }
+        EdgeGroupState::Impossible => {
+            close(tx, execution, group, EdgeGroupState::Impossible).await?;
+            Ok(Children::Impossible)
+        }
+    }
+}
+
+async fn close(
+    tx: &mut dyn Tx,
+    execution: &mut Execution,
+    mut group: EdgeGroup,
+    decided: EdgeGroupState,
+) -> Result<()> {
+    let now = tx.now();
+    group.state = decided;
+    group.decided_at = Some(now);
+    if let Some(reason) = sibling_cancel(group.policy, decided) {
+        let index = Index::EdgesInto(group.home, group.flow, execution.id);
+        let edges = tx.range_of::<Edge>(index, Bounds::first(EDGES_MAX)).await?;
+        let open = edges.iter().filter(|e| {
+            e.generation == group.generation && !matches!(e.state, EdgeState::Satisfied | EdgeState::Impossible)
+        });
+        let siblings: Vec<_> = open.map(|edge| edge.upstream).collect();
+        let pending = !siblings.is_empty();
+        group.sibling_cancel =
+            Some(SiblingCancel { reason: reason.as_str().to_owned(), siblings, pending, due_at: now });
+    }
+    tx.put(group);
+    execution.dependency_generation += 1;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! What one settled edge means to its group, and a decided group to its downstream.
+
+use std::collections::BTreeSet;
+
+use ff_core::Result;
+use ff_core::backend::flows::CancelFlowPolicy;
+use ff_core::ids::ExecutionId;
+use ff_core::rules::edge_groups::{EdgeFate, decide, sibling_cancel};
+use ff_core::rules::fence::CancelSource;
+use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState};
+
+use crate::index::{Bounds, Index, Position};
+use crate::key::Key;
+use crate::lifecycle::{Ending, Subject, end};
+use crate::records::{Edge, EdgeGroup, Execution, Flow, Outcome, Payload, Record};
+use crate::store::Tx;
+
+/// Inbound edges read at once.
+const PAGE: usize = 500;
+
+/// The group that newly staged edges of an execution join, if there is one yet: the first that is not decided.
+///
+/// A group decided while its downstream was over did not close its generation, so decided ones are passed over.
+pub(crate) async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<(u32, Option<EdgeGroup>)> {
+    let mut generation = execution.dependency_generation;
+    loop {
+        match tx.get::<EdgeGroup>(Key::edge_group(execution.id, generation)).await? {
+            Some(group) if !group.is_pending() => generation += 1,
+            found => return Ok((generation, found)),
+        }
+    }
+}
+
+/// Settles an edge and counts it. When that decides the group the downstream is released or ended; it is returned if it ended.
+///
+/// Everything is loaded before anything is written, so that a record that does not decode leaves all as it was.
+pub(super) async fn settle(tx: &mut dyn Tx, flow: &Flow, mut edge: Edge, fate: EdgeFate) -> Result<Option<Execution>> {
+    let group = tx.get::<EdgeGroup>(Key::edge_group(edge.downstream, edge.generation)).await?;
+    let downstream = Subject::find(tx, edge.downstream).await?;
+    let counted = match &group {
+        Some(group) => {
+            let counts = group.counts.with(fate);
+            Some((counts, decide(group.state, group.policy, counts)?))
+        }
+        None => None,
+    };
+    edge.state = fate.edge_state();
+    tx.put(edge);
+    let (Some(mut group), Some((counts, verdict))) = (group, counted) else { return Ok(None) };
+    group.counts = counts;
+    if group.state == verdict || !may_fire(&group, downstream.as_ref()) {
+        tx.put(group);
+        return Ok(None);
+    }
+    fire(tx, flow, group, verdict, downstream).await
+}
+
+/// A group opened before the first run decides in every state of its downstream. A later one belongs to a wait for children: it decides
+/// only while the downstream waits, otherwise the wait itself looks at it.
+fn may_fire(group: &EdgeGroup, downstream: Option<&Subject>) -> bool {
+    group.generation == 0 || downstream.is_some_and(|subject| waits(&subject.execution))
+}
+
+fn waits(execution: &Execution) -> bool {
+    execution.state().eligibility_state == EligibilityState::BlockedByDependencies
+}
+
+async fn fire(
+    tx: &mut dyn Tx,
+    flow: &Flow,
+    mut group: EdgeGroup,
+    verdict: EdgeGroupState,
+    downstream: Option<Subject>,
+) -> Result<Option<Execution>> {
+    let now = tx.now();
+    group.decide(verdict, now);
+    if let Some(reason) = sibling_cancel(group.policy, verdict) {
+        let siblings = unsettled_upstreams(tx, &group).await?;
+        group.owe_cancellations(reason.as_str(), siblings, now);
+    }
+    let ended = match downstream.filter(|subject| !subject.execution.is_terminal()) {
+        Some(subject) if verdict == EdgeGroupState::Satisfied => {
+            release(tx, &group, subject).await?;
+            None
+        }
+        Some(subject) => {
+            let ending = ending(flow, &subject.execution);
+            Some(end(tx, subject, ending).await?)
+        }
+        None => None,
+    };
+    tx.put(group);
+    Ok(ended)
+}
+
+/// The downstream may go on, with the results that were meant for it.
+async fn release(tx: &mut dyn Tx, group: &EdgeGroup, mut subject: Subject) -> Result<()> {
+    pass_data(tx, group).await?;
+    subject.execution.close_generation(group.generation);
+    if waits(&subject.execution) {
+        subject.execution.dependencies_satisfied(tx.now());
+    }
+    subject.save(tx);
+    Ok(())
+}
+
+/// How a downstream ends that can never run: skipped, unless its cancelled flow owes it a cancellation anyway.
+fn ending(flow: &Flow, downstream: &Execution) -> Ending {
+    match &flow.cancellation {
+        Some(cancellation) if owes(cancellation.policy, downstream) => {
+            Ending::cancelled(cancellation.reason.clone(), CancelSource::FlowCascade.as_str())
+        }
+        _ => Ending::skipped(),
+    }
+}
+
+const fn owes(policy: CancelFlowPolicy, member: &Execution) -> bool {
+    use ff_core::state::LifecyclePhase::{Active, Terminal};
+    match policy {
+        CancelFlowPolicy::FlowOnly => false,
+        CancelFlowPolicy::CancelAll => !matches!(member.state().lifecycle_phase, Terminal),
+        CancelFlowPolicy::CancelPending => !matches!(member.state().lifecycle_phase, Terminal | Active),
+    }
+}
+
+/// Hands the results of satisfied upstreams to the downstream, each under the name of its edge; the result of the only edge of a group
+/// that passes data becomes the payload as well.
+pub(crate) async fn pass_data(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<()> {
+    if group.data_edges == 0 {
+        return Ok(());
+    }
+    let mut edges = inbound(tx, group).await?;
+    edges.retain(|edge| edge.state == EdgeState::Satisfied && edge.passes_data());
+    let keys: Vec<Key> = edges.iter().map(|edge| Key::outcome(edge.upstream)).collect();
+    let results = tx.load(&keys).await?;
+    let key = Key::payload(group.downstream);
+    let empty = || Payload { execution: group.downstream, payload: ff_core::Blob::empty(), inputs: Default::default() };
+    let mut payload = tx.get::<Payload>(key).await?.unwrap_or_else(empty);
+    let mut changed = false;
+    for (edge, result) in edges.into_iter().zip(results) {
+        let (Some(Record::Outcome(outcome)), Some(name)) = (result, edge.data_passing_ref) else { continue };
+        let Outcome { result, .. } = &*outcome;
+        if group.data_edges == 1 {
+            payload.payload = result.clone();
+        }
+        payload.inputs.insert(name, result.clone());
+        changed = true;
+    }
+    if changed {
+        tx.put(payload);
+    }
+    Ok(())
+}
+
+/// The upstreams of a group that have not settled their edge, each once.
+pub(crate) async fn unsettled_upstreams(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<Vec<ExecutionId>> {
+    let edges = inbound(tx, group).await?;
+    let open = edges.iter().filter(|edge| matches!(edge.state, EdgeState::Staged | EdgeState::Unsatisfied));
+    Ok(open.map(|edge| edge.upstream).collect::<BTreeSet<_>>().into_iter().collect())
+}
+
+/// The edges of a group: as many as its downstream was given, read page by page.
+async fn inbound(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<Vec<Edge>> {
+    let mut found = Vec::new();
+    let mut after: Option<Position> = None;
+    loop {
+        let index = Index::EdgesInto(group.home, group.flow, group.downstream);
+        let page = tx.range_of::<Edge>(index, Bounds::first(PAGE).after(after.take())).await?;
+        let whole = page.len() < PAGE;
+        after = page.last().map(Edge::position);
+        found.extend(page.into_iter().filter(|edge| edge.generation == group.generation));
+        if whole {
+            return Ok(found);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Opening a terminal execution again.
+
+use std::collections::BTreeSet;
+
+use ff_core::backend::ingress::{ReplayExecutionArgs, ReplayExecutionResult};
+use ff_core::error::StateKind;
+use ff_core::ids::{ExecutionId, FlowId, check_free_string};
+use ff_core::partition::Partition;
+use ff_core::policy::DEFAULT_MAX_REPLAY_COUNT;
+use ff_core::rules::edge_groups::{GroupCounts, verdict};
+use ff_core::state::{EdgeGroupState, EdgeState, TerminalOutcome};
+use ff_core::{EngineError, Result};
+use uuid::Uuid;
+
+use crate::engine::Engine;
+use crate::event::EventBody;
+use crate::index::{Bounds, Index, Position};
+use crate::key::Key;
+use crate::lifecycle::Subject;
+use crate::records::{Continuation, ContinuationWork, Definition, Edge, EdgeGroup, Execution, Flow};
+use crate::store::{Op, Store, Tx};
+
+/// Inbound edges loaded at a time.
+const EDGES_PAGE: usize = 500;
+
+pub(super) async fn replay<S: Store>(engine: &Engine<S>, args: ReplayExecutionArgs) -> Result<ReplayExecutionResult> {
+    engine.check_partition(args.execution_id)?;
+    check_free_string("reason", &args.reason)?;
+    check_free_string("requested_by", &args.requested_by)?;
+    let continuation = engine.mint().await?;
+    engine.run(&Replay { args, continuation }).await
+}
+
+struct Replay {
+    args: ReplayExecutionArgs,
+    /// The first id of work it leaves behind; further ones count up.
+    continuation: Uuid,
+}
+
+#[async_trait::async_trait]
+impl Op for Replay {
+    type Out = ReplayExecutionResult;
+
+    fn home(&self) -> Partition {
+        self.args.execution_id.partition()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        let id = self.args.execution_id;
+        [Key::definition(id)].into_iter().chain(Subject::keys(id)).collect()
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<ReplayExecutionResult> {
+        let id = self.args.execution_id;
+        let mut subject = Subject::load(tx, id).await?;
+        check(tx, &subject.execution).await?;
+        let waiting = match (subject.execution.state().terminal_outcome, subject.execution.flow_id) {
+            (TerminalOutcome::Skipped, Some(flow)) => reopen_dependencies(tx, id, flow, self.continuation).await?,
+            _ => false,
+        };
+        let (reason, requested_by) = (self.args.reason.clone(), self.args.requested_by.clone());
+        subject.execution.replay(reason.clone(), requested_by.clone(), waiting, tx.now());
+        tx.delete(Key::outcome(id));
+        subject.emit(tx, EventBody::Replayed { reason, requested_by });
+        subject.save(tx);
+        Ok(ReplayExecutionResult::Replayed { public_state: subject.execution.public_state() })
+    }
+}
+
+async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
+    if !execution.is_terminal() {
+        return Err(StateKind::ExecutionNotTerminal.into());
+    }
+    let policy = tx.get::<Definition>(Key::definition(execution.id)).await?.and_then(|definition| definition.policy);
+    if execution.replay_count >= policy.map_or(DEFAULT_MAX_REPLAY_COUNT, |policy| policy.max_replay_count) {
+        return Err(StateKind::MaxReplaysExhausted.into());
+    }
+    if let Some(flow) = execution.flow_id {
+        let flow = tx.get::<Flow>(Key::flow(execution.id.partition(), flow)).await?;
+        if flow.is_some_and(|flow| !flow.is_open()) {
+            return Err(EngineError::State(StateKind::FlowAlreadyTerminal));
+        }
+    }
+    Ok(())
+}
+
+/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether any group is undecided.
+/// Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
+async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, first_id: Uuid) -> Result<bool> {
+    let edges = inbound(tx, id, flow).await?;
+    let mut waiting = false;
+    let mut upstreams = BTreeSet::new();
+    for mut group in tx.range_of::<EdgeGroup>(Index::GroupsInto(id), Bounds::first(EDGES_PAGE)).await? {
+        if group.state == EdgeGroupState::Impossible {
+            let members = || edges.iter().filter(|edge| edge.generation == group.generation);
+            for edge in members().filter(|edge| edge.state == EdgeState::Impossible) {
+                tx.put(Edge { state: EdgeState::Unsatisfied, ..edge.clone() });
+                upstreams.insert(edge.upstream);
+            }
+            let satisfied = members().filter(|edge| edge.state == EdgeState::Satisfied).count();
+            let succeeded = u32::try_from(satisfied).unwrap_or(u32::MAX);
+            group.counts = GroupCounts { total: group.counts.total, succeeded, failed: 0, skipped: 0 };
+            group.state = verdict(group.policy, group.counts);
+            group.decided_at = None;
+            group.sibling_cancel = None;
+            tx.put(group.clone());
+        }
+        waiting |= group.state == EdgeGroupState::Pending;
+    }
+    settle_again(tx, id.partition(), flow, upstreams, first_id).await?;
+    Ok(waiting)
+}
+
+async fn settle_again(
+    tx: &mut dyn Tx,
+    home: Partition,
+    flow: FlowId,
+    upstreams: BTreeSet<ExecutionId>,
+    first_id: Uuid,
+) -> Result<()> {
+    for (upstream, offset) in upstreams.into_iter().zip(0u128..) {
+        if tx.get::<Execution>(Key::execution(upstream)).await?.is_none_or(|upstream| upstream.is_terminal()) {
+            tx.put(Continuation {
+                home,
+                id: Uuid::from_u128(first_id.as_u128().wrapping_add(offset)),
+                work: ContinuationWork::ResolveEdges { flow, upstream },
+                after: None,
+                due_at: tx.now(),
+            });
+        }
+    }
+    Ok(())
+}
+
+async fn inbound(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId) -> Result<Vec<Edge>> {
+    let mut edges: Vec<Edge> = Vec::new();
+    loop {
+        let after = edges.last().map(|edge| Position::by(*edge.id.uuid().as_bytes()));
+        let index = Index::EdgesInto(id.partition(), flow, id);
+        let page: Vec<Edge> = tx.range_of(index, Bounds::first(EDGES_PAGE).after(after)).await?;
+        let full = page.len() == EDGES_PAGE;
+        edges.extend(page);
+        if !full {
+            return Ok(edges);
+        }
+    }
+}

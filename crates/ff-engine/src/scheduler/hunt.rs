@@ -1,0 +1,234 @@
+//! The one pipeline behind every claim that looks for work: capability, budgets, quotas, then the lease or the grant.
+
+use std::collections::BTreeSet;
+
+use ff_core::Result;
+use ff_core::error::EngineError;
+use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId, QuotaPolicyId};
+use ff_core::partition::Partition;
+use uuid::Uuid;
+
+use super::admission::{Admitted, Denial, admit, withdraw};
+use super::grants::{Holder, live_grant, put_grant};
+use super::ownership::{Owned, end_over_cap, grant_kind, is_being_cancelled, reclaim_cap, take};
+use super::parking::{Offer, free_routes, park_behind_gates, park_denied, park_unroutable};
+pub(crate) use super::queue::Seeker;
+use super::queue::{HEADS_PAGE, Queues, heads};
+use crate::engine::Engine;
+use crate::key::Key;
+use crate::lifecycle::Subject;
+use crate::records::{Execution, Gate, Grant, GrantKind, Taker};
+use crate::store::{Op, Store, Tx};
+
+/// How long an admission waits for the commit of a direct claim.
+const DIRECT_ADMISSION_MS: u64 = 5_000;
+
+/// Candidates that one claim looks at in vain before it gives up.
+const FRUITLESS_MAX: usize = 4 * HEADS_PAGE;
+
+/// Parked executions that a claim frees when it finds nothing else.
+const FREED_MAX: usize = 16;
+
+/// What the worker gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Prize {
+    /// The execution itself, under a lease.
+    Lease {
+        /// How long the lease lasts.
+        ttl_ms: u64,
+    },
+    /// A reservation.
+    Grant {
+        /// How long it holds.
+        ttl_ms: u64,
+    },
+}
+
+/// What was caught.
+#[derive(Debug)]
+pub(crate) enum Catch {
+    /// Ownership.
+    Owned(Box<Owned>),
+    /// A reservation.
+    Granted(Grant),
+}
+
+/// Finds up to `count` executions for a worker, best first.
+pub(crate) async fn hunt<S: Store>(
+    engine: &Engine<S>,
+    seeker: Seeker<'_>,
+    holder: &Holder,
+    prize: Prize,
+    count: usize,
+) -> Result<Vec<Catch>> {
+    let mut hunt = Hunt { engine, holder, prize, wanted: count, caught: Vec::new(), closed: BTreeSet::new() };
+    let outcome = hunt.round(seeker).await;
+    match outcome {
+        // What was taken is taken: the caller must learn of it.
+        Err(error) if hunt.caught.is_empty() => Err(error),
+        _ => Ok(hunt.caught),
+    }
+}
+
+struct Hunt<'a, S> {
+    engine: &'a Engine<S>,
+    holder: &'a Holder,
+    prize: Prize,
+    wanted: usize,
+    caught: Vec<Catch>,
+    /// Policies found closed on the way.
+    closed: BTreeSet<Gate>,
+}
+
+impl<S: Store> Hunt<'_, S> {
+    async fn round(&mut self, seeker: Seeker<'_>) -> Result<()> {
+        let queues = Queues::of(self.engine, seeker).await?;
+        park_behind_gates(self.engine, &queues.gated, &queues.closed).await?;
+        park_unroutable(self.engine, &queues.uncovered).await?;
+        self.search(&queues).await?;
+        if self.caught.is_empty() && self.free_parked(seeker, &queues).await? {
+            self.search(&queues).await?;
+        }
+        Ok(())
+    }
+
+    /// A worker that asks is alive, registered or not: what was parked for want of its capabilities is its work.
+    async fn free_parked(&self, seeker: Seeker<'_>, queues: &Queues) -> Result<bool> {
+        let offer = Offer { capabilities: seeker.capabilities, registered: false };
+        let mut freed = 0;
+        for namespace in &queues.serving {
+            freed += free_routes(self.engine, namespace, seeker.lane, offer, None, FREED_MAX).await?.count;
+        }
+        Ok(freed > 0)
+    }
+
+    async fn search(&mut self, queues: &Queues) -> Result<()> {
+        let indexes = queues.indexes();
+        let mut fruitless = 0;
+        let mut after = None;
+        while self.caught.len() < self.wanted && fruitless < FRUITLESS_MAX && !indexes.is_empty() {
+            let (candidates, next) = heads(self.engine, &indexes, after).await?;
+            for candidate in candidates {
+                if self.caught.len() >= self.wanted {
+                    return Ok(());
+                }
+                match self.try_candidate(&candidate).await? {
+                    Some(catch) => self.caught.push(catch),
+                    None => fruitless += 1,
+                }
+            }
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+        }
+        Ok(())
+    }
+
+    /// Admission, then the prize; an admission without a prize is withdrawn.
+    async fn try_candidate(&mut self, candidate: &Execution) -> Result<Option<Catch>> {
+        // A lost execution has its slots already.
+        if !candidate.is_lost() && candidate.class.gates.iter().any(|gate| self.closed.contains(gate)) {
+            return Ok(None);
+        }
+        let patience = match self.prize {
+            Prize::Lease { .. } => DIRECT_ADMISSION_MS,
+            Prize::Grant { ttl_ms } => ttl_ms,
+        };
+        let until = self.engine.store.now().await?.plus(patience);
+        let quotas = match admit(self.engine, candidate, until).await? {
+            Admitted::Yes { quotas } => quotas,
+            Admitted::No { gate, retry_at, detail } => {
+                if candidate.class.gates.contains(&gate) {
+                    self.closed.insert(gate);
+                }
+                park_denied(self.engine, candidate, gate, Denial { retry_at, detail }).await?;
+                return Ok(None);
+            }
+        };
+        let taken = self.secure(candidate, &quotas).await;
+        if !matches!(taken, Ok(Some(_))) {
+            withdraw(self.engine, candidate.id, &quotas).await?;
+        }
+        match taken {
+            Err(EngineError::Contention(_)) => Ok(None),
+            other => other,
+        }
+    }
+
+    async fn secure(&self, candidate: &Execution, quotas: &[QuotaPolicyId]) -> Result<Option<Catch>> {
+        let secure = Secure {
+            execution: candidate.id,
+            epoch: candidate.epoch,
+            holder: self.holder.clone(),
+            prize: self.prize,
+            first: self.engine.mint().await?,
+            second: self.engine.mint().await?,
+            quotas: quotas.to_vec(),
+        };
+        self.engine.run(&secure).await
+    }
+}
+
+/// Takes or reserves one candidate, if it is still there for the taking.
+struct Secure {
+    execution: ExecutionId,
+    /// The epoch that admission saw.
+    epoch: LeaseEpoch,
+    holder: Holder,
+    prize: Prize,
+    /// The lease or the grant.
+    first: Uuid,
+    /// The attempt.
+    second: Uuid,
+    quotas: Vec<QuotaPolicyId>,
+}
+
+#[async_trait::async_trait]
+impl Op for Secure {
+    type Out = Option<Catch>;
+
+    fn home(&self) -> Partition {
+        self.execution.partition()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        let id = self.execution;
+        [Key::grant(id), Key::definition(id)].into_iter().chain(Subject::keys(id)).collect()
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Catch>> {
+        let Some(subject) = Subject::find(tx, self.execution).await? else { return Ok(None) };
+        let execution = &subject.execution;
+        let is_there = execution.epoch == self.epoch && (execution.is_eligible() || execution.reclaim_open);
+        if !is_there
+            || !execution.class.requirement.is_covered_by(&self.holder.capabilities)
+            || live_grant(tx, self.execution).await?.is_some()
+            || is_being_cancelled(tx, execution).await?
+        {
+            return Ok(None);
+        }
+        let kind = grant_kind(execution);
+        if kind == GrantKind::Reclaim && execution.reclaim_count >= reclaim_cap(tx, execution, None).await? {
+            end_over_cap(tx, subject).await?;
+            return Ok(None);
+        }
+        match self.prize {
+            Prize::Grant { ttl_ms } => {
+                let grant =
+                    put_grant(tx, &subject.execution, kind, &self.holder, self.first, self.quotas.clone(), ttl_ms);
+                Ok(Some(Catch::Granted(grant)))
+            }
+            Prize::Lease { ttl_ms } => {
+                let taker = Taker {
+                    lease_id: LeaseId::from_uuid(self.first),
+                    worker_id: self.holder.worker_id.clone(),
+                    worker_instance_id: self.holder.worker_instance_id.clone(),
+                    ttl_ms,
+                };
+                let owned = take(tx, subject, taker, AttemptId::from_uuid(self.second), None).await?;
+                Ok(Some(Catch::Owned(Box::new(owned))))
+            }
+        }
+    }
+}

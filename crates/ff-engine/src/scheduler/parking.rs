@@ -1,0 +1,241 @@
+//! Holding executions back: for want of a capable worker, or because a policy is closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ff_core::ids::{ExecutionId, LaneId, Namespace};
+use ff_core::partition::Partition;
+use ff_core::state::{BlockingReason, EligibilityState};
+use ff_core::{Result, TimestampMs};
+
+use super::admission::Denial;
+use super::grants::live_grant;
+use crate::engine::Engine;
+use crate::index::{Bounds, Index, Position};
+use crate::key::Key;
+use crate::lifecycle::Subject;
+use crate::records::{Execution, Gate, LaneClass, Worker};
+use crate::store::{Op, Store, Tx};
+use crate::timers::gates;
+use crate::verbs::list_of;
+
+/// Heads that one claim parks for want of a capable worker.
+const ROUTE_PARKED_MAX: usize = 10;
+
+/// Workers looked at in one page.
+const WORKERS_PAGE: usize = 200;
+
+/// Parks one execution, if it is still claimable and nobody has reserved it.
+pub(crate) struct Park {
+    pub(crate) execution: ExecutionId,
+    pub(crate) eligibility: EligibilityState,
+    pub(crate) reason: BlockingReason,
+    pub(crate) detail: String,
+    pub(crate) gate: Option<Gate>,
+    pub(crate) retry_at: Option<TimestampMs>,
+}
+
+#[async_trait::async_trait]
+impl Op for Park {
+    type Out = bool;
+
+    fn home(&self) -> Partition {
+        self.execution.partition()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        [Key::grant(self.execution)].into_iter().chain(Subject::keys(self.execution)).collect()
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
+        let Some(mut subject) = Subject::find(tx, self.execution).await? else { return Ok(false) };
+        if !subject.execution.is_eligible() || live_grant(tx, self.execution).await?.is_some() {
+            return Ok(false);
+        }
+        let detail = Some(self.detail.clone());
+        subject.execution.block(self.eligibility, self.reason, detail, self.gate, self.retry_at, tx.now());
+        subject.save(tx);
+        Ok(true)
+    }
+}
+
+/// Parks an execution that a policy denied. While a policy that closes for all has one parked, it parks no other: the parked one
+/// shows users why they wait and wakes the lane when the policy opens.
+pub(crate) async fn park_denied<S: Store>(
+    engine: &Engine<S>,
+    execution: &Execution,
+    gate: Gate,
+    denial: Denial,
+) -> Result<()> {
+    if !execution.is_eligible() {
+        return Ok(());
+    }
+    let (index, eligibility, reason) = match gate {
+        Gate::Budget(id) => {
+            (Index::BudgetParked(id), EligibilityState::BlockedByBudget, BlockingReason::WaitingForBudget)
+        }
+        Gate::Quota(id) => (Index::QuotaParked(id), EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
+    };
+    if execution.class.gates.contains(&gate) && engine.store.count(&index).await? > 0 {
+        return Ok(());
+    }
+    let park = Park {
+        execution: execution.id,
+        eligibility,
+        reason,
+        detail: denial.detail,
+        gate: Some(gate),
+        retry_at: denial.retry_at,
+    };
+    if engine.run(&park).await? {
+        // The policy may have opened since it denied, and then it has looked for the parked too early.
+        gates::recheck(engine, gate).await?;
+    }
+    Ok(())
+}
+
+/// Parks the head of each class behind a closed gate, unless the gate has a parked execution already.
+pub(crate) async fn park_behind_gates<S: Store>(
+    engine: &Engine<S>,
+    classes: &[LaneClass],
+    closed: &BTreeMap<Gate, Denial>,
+) -> Result<()> {
+    for (gate, denial) in closed {
+        let indexes: Vec<Index> =
+            classes.iter().filter(|class| class.class.gates.contains(gate)).map(eligible_index).collect();
+        let heads = engine.store.list(&indexes, &Bounds::first(1)).await?;
+        for head in heads {
+            if let Ok(execution) = Execution::try_from(head.record) {
+                park_denied(engine, &execution, *gate, denial.clone()).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn eligible_index(class: &LaneClass) -> Index {
+    Index::Eligible(class.namespace.clone(), class.lane.clone(), class.class.clone())
+}
+
+/// Parks heads of classes that no live registered worker covers; a worker that does frees them when it registers or beats.
+pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[LaneClass]) -> Result<()> {
+    if uncovered.is_empty() {
+        return Ok(());
+    }
+    let indexes: Vec<Index> = uncovered.iter().map(eligible_index).collect();
+    let heads = engine.store.list(&indexes, &Bounds::first(ROUTE_PARKED_MAX)).await?;
+    let mut covered: BTreeMap<Index, bool> = BTreeMap::new();
+    for head in heads {
+        let Ok(execution) = Execution::try_from(head.record) else { continue };
+        let served = match covered.get(&head.index) {
+            Some(served) => *served,
+            None => {
+                let served = is_served(engine, &execution).await?;
+                covered.insert(head.index, served);
+                served
+            }
+        };
+        if !served {
+            engine.run(&unroutable(&execution)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn unroutable(execution: &Execution) -> Park {
+    Park {
+        execution: execution.id,
+        eligibility: EligibilityState::BlockedByRoute,
+        reason: BlockingReason::WaitingForCapableWorker,
+        detail: format!(
+            "no live worker of lane {} offers all of: {}",
+            execution.lane,
+            execution.class.requirement.as_str().replace(',', ", ")
+        ),
+        gate: None,
+        retry_at: None,
+    }
+}
+
+/// Whether some live registered worker of the execution's namespace and lane covers what it requires.
+async fn is_served<S: Store>(engine: &Engine<S>, execution: &Execution) -> Result<bool> {
+    let now = engine.store.now().await?;
+    let mut after: Option<Position> = None;
+    loop {
+        let index = Index::WorkersOf(execution.namespace.clone(), execution.lane.clone());
+        let page: Vec<Worker> = list_of(&engine.store, index, Bounds::first(WORKERS_PAGE).after(after)).await?;
+        if page.iter().any(|w| w.is_live(now) && execution.class.requirement.is_covered_by(&w.capabilities)) {
+            return Ok(true);
+        }
+        match page.last() {
+            Some(last) if page.len() == WORKERS_PAGE => after = Some(Position::by(last.instance.as_str().as_bytes())),
+            _ => return Ok(false),
+        }
+    }
+}
+
+/// Frees what was parked for want of these capabilities, at most `limit` looked at from `after` on. Says where to go on, if there is
+/// more. Executions that require nothing were parked by hand, and only a registration frees them.
+pub(crate) async fn free_routes<S: Store>(
+    engine: &Engine<S>,
+    namespace: &Namespace,
+    lane: &LaneId,
+    offer: Offer<'_>,
+    after: Option<Position>,
+    limit: usize,
+) -> Result<Freed> {
+    let index = Index::RouteParked(namespace.clone(), lane.clone());
+    let found = engine.store.list(std::slice::from_ref(&index), &Bounds::first(limit).after(after)).await?;
+    let next = if found.len() == limit { found.last().map(|listed| listed.position.clone()) } else { None };
+    let mut freed = 0;
+    for listed in found {
+        let Ok(execution) = Execution::try_from(listed.record) else { continue };
+        let requirement = &execution.class.requirement;
+        if requirement.is_covered_by(offer.capabilities)
+            && (offer.registered || !requirement.is_empty())
+            && engine.run(&FreeRoute { execution: execution.id }).await?
+        {
+            freed += 1;
+        }
+    }
+    Ok(Freed { count: freed, next })
+}
+
+/// What a worker brings, and whether it has registered.
+#[derive(Clone, Copy)]
+pub(crate) struct Offer<'a> {
+    pub(crate) capabilities: &'a BTreeSet<String>,
+    pub(crate) registered: bool,
+}
+
+/// What freeing parked executions did.
+pub(crate) struct Freed {
+    pub(crate) count: usize,
+    pub(crate) next: Option<Position>,
+}
+
+struct FreeRoute {
+    execution: ExecutionId,
+}
+
+#[async_trait::async_trait]
+impl Op for FreeRoute {
+    type Out = bool;
+
+    fn home(&self) -> Partition {
+        self.execution.partition()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        Subject::keys(self.execution)
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
+        let Some(mut subject) = Subject::find(tx, self.execution).await? else { return Ok(false) };
+        if subject.execution.state().eligibility_state != EligibilityState::BlockedByRoute {
+            return Ok(false);
+        }
+        subject.execution.promote(tx.now());
+        subject.save(tx);
+        Ok(true)
+    }
+}

@@ -1,0 +1,144 @@
+//! Which queues a worker may take from, and what stands at their heads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ff_core::Result;
+use ff_core::ids::{ExecutionId, LaneId, Namespace};
+
+use super::admission::{Denial, closed_gates};
+use crate::engine::Engine;
+use crate::index::{Bounds, Index, Position, pair_bytes};
+use crate::key::Key;
+use crate::records::{Execution, Gate, Lane, LaneClass, Record};
+use crate::store::Store;
+use crate::verbs::list_of;
+
+/// Classes of a lane read at a time.
+const CLASSES_PAGE: usize = 500;
+
+/// Heads read at a time.
+pub(super) const HEADS_PAGE: usize = 16;
+
+/// Where a worker looks, and with what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seeker<'a> {
+    pub(crate) lane: &'a LaneId,
+    pub(crate) capabilities: &'a BTreeSet<String>,
+    pub(crate) namespaces: Option<&'a BTreeSet<Namespace>>,
+}
+
+/// The classes of a lane, sorted by what they mean to one worker.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    /// Those it may take from.
+    pub(super) open: Vec<LaneClass>,
+    /// Those it could take from if a policy were open.
+    pub(super) gated: Vec<LaneClass>,
+    /// Those it lacks capabilities for.
+    pub(super) uncovered: Vec<LaneClass>,
+    /// Policies that are closed now.
+    pub(super) closed: BTreeMap<Gate, Denial>,
+    /// Namespaces in which the lane serves.
+    pub(super) serving: BTreeSet<Namespace>,
+}
+
+impl Queues {
+    /// The classes of the seeker's lane.
+    pub(super) async fn of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Self> {
+        let classes = classes_of(engine, seeker).await?;
+        let serving = serving(engine, seeker.lane, &classes).await?;
+        let mut queues = Self { serving, ..Self::default() };
+        let mut covered = Vec::new();
+        for class in classes.into_iter().filter(|class| queues.serving.contains(&class.namespace)) {
+            if class.class.requirement.is_covered_by(seeker.capabilities) {
+                covered.push(class);
+            } else {
+                queues.uncovered.push(class);
+            }
+        }
+        let gates: BTreeSet<Gate> = covered.iter().flat_map(|class| class.class.gates.iter().copied()).collect();
+        if !gates.is_empty() {
+            queues.closed = closed_gates(engine, &gates).await?;
+        }
+        let closed = &queues.closed;
+        (queues.gated, queues.open) =
+            covered.into_iter().partition(|class| class.class.gates.iter().any(|gate| closed.contains_key(gate)));
+        Ok(queues)
+    }
+
+    /// The queues to look into: claimable executions, and those whose lease was lost. A lost one still has its slot, so a quota that is
+    /// full does not keep it from going on.
+    pub(super) fn indexes(&self) -> Vec<Index> {
+        let eligible =
+            |class: &LaneClass| Index::Eligible(class.namespace.clone(), class.lane.clone(), class.class.clone());
+        let lost =
+            |class: &LaneClass| Index::Reclaimable(class.namespace.clone(), class.lane.clone(), class.class.clone());
+        let only_full = |class: &&LaneClass| {
+            class.class.gates.iter().all(|gate| matches!(gate, Gate::Quota(_)) || !self.closed.contains_key(gate))
+        };
+        let open = self.open.iter().flat_map(|class| [eligible(class), lost(class)]);
+        open.chain(self.gated.iter().filter(only_full).map(lost)).collect()
+    }
+}
+
+async fn classes_of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
+    let mut classes: Vec<LaneClass> = Vec::new();
+    let mut after = None;
+    loop {
+        let bounds = Bounds::first(CLASSES_PAGE).after(after);
+        let page: Vec<LaneClass> = list_of(&engine.store, Index::ClassesOfLane(seeker.lane.clone()), bounds).await?;
+        after = page.last().filter(|_| page.len() == CLASSES_PAGE).map(position);
+        let wanted = |class: &LaneClass| seeker.namespaces.is_none_or(|wanted| wanted.contains(&class.namespace));
+        classes.extend(page.into_iter().filter(wanted));
+        if after.is_none() {
+            return Ok(classes);
+        }
+    }
+}
+
+/// Where a class stands in the index of its lane.
+fn position(class: &LaneClass) -> Position {
+    Position::by(pair_bytes(class.namespace.as_str(), &format!("{:?}", class.class)))
+}
+
+/// The namespaces in which the lane hands out work.
+async fn serving<S: Store>(engine: &Engine<S>, lane: &LaneId, classes: &[LaneClass]) -> Result<BTreeSet<Namespace>> {
+    let namespaces: BTreeSet<Namespace> = classes.iter().map(|class| class.namespace.clone()).collect();
+    let keys: Vec<Key> = namespaces.iter().map(|namespace| Key::lane(namespace.clone(), lane.clone())).collect();
+    let lanes = engine.store.read(&keys).await?;
+    let closed: BTreeSet<Namespace> = lanes
+        .into_iter()
+        .flatten()
+        .filter_map(|record| Lane::try_from(record).ok())
+        .filter(|lane| !lane.state.serves())
+        .map(|lane| lane.namespace)
+        .collect();
+    Ok(namespaces.difference(&closed).cloned().collect())
+}
+
+/// One page of candidates, best first, and where the next page begins, if there is one. Reserved ones are left out.
+pub(super) async fn heads<S: Store>(
+    engine: &Engine<S>,
+    indexes: &[Index],
+    after: Option<Position>,
+) -> Result<(Vec<Execution>, Option<Position>)> {
+    let found = engine.store.list(indexes, &Bounds::first(HEADS_PAGE).after(after)).await?;
+    let next = if found.len() == HEADS_PAGE { found.last().map(|listed| listed.position.clone()) } else { None };
+    let candidates: Vec<Execution> =
+        found.into_iter().filter_map(|listed| Execution::try_from(listed.record).ok()).collect();
+    let reserved = reserved(engine, &candidates).await?;
+    Ok((candidates.into_iter().filter(|execution| !reserved.contains(&execution.id)).collect(), next))
+}
+
+async fn reserved<S: Store>(engine: &Engine<S>, candidates: &[Execution]) -> Result<BTreeSet<ExecutionId>> {
+    if candidates.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let keys: Vec<Key> = candidates.iter().map(|execution| Key::grant(execution.id)).collect();
+    let now = engine.store.now().await?;
+    let live = |record: Record| match record {
+        Record::Grant(grant) if grant.is_live(now) => Some(grant.execution),
+        _ => None,
+    };
+    Ok(engine.store.read(&keys).await?.into_iter().flatten().filter_map(live).collect())
+}

@@ -1,0 +1,102 @@
+//! A worker came: what was parked for want of its capabilities is freed, a slice at a time.
+
+use std::collections::BTreeSet;
+
+use ff_core::ids::{LaneId, Namespace};
+use ff_core::partition::Partition;
+use ff_core::{Result, TimestampMs};
+
+use crate::engine::Engine;
+use crate::index::{Index, Position};
+use crate::key::Key;
+use crate::records::{Continuation, ContinuationWork};
+use crate::scheduler::parking::{Offer, free_routes};
+use crate::store::{Op, Store, Tx};
+
+/// Frees parked executions that a worker with these capabilities can serve: the first slice at once, the rest as continuations.
+pub(crate) async fn open_route<S: Store>(
+    engine: &Engine<S>,
+    namespace: &Namespace,
+    lanes: &BTreeSet<LaneId>,
+    capabilities: &BTreeSet<String>,
+) -> Result<()> {
+    for lane in lanes {
+        if engine.store.count(&Index::RouteParked(namespace.clone(), lane.clone())).await? == 0 {
+            continue;
+        }
+        let now = engine.store.now().await?;
+        let continuation = Continuation {
+            home: Partition::GLOBAL,
+            id: engine.uuid_at(now),
+            work: ContinuationWork::OpenRoute {
+                namespace: namespace.clone(),
+                lane: lane.clone(),
+                capabilities: capabilities.clone(),
+            },
+            after: None,
+            due_at: now,
+        };
+        engine.run(&Begin { continuation: continuation.clone() }).await?;
+        handle(engine, continuation, now).await?;
+    }
+    Ok(())
+}
+
+/// Frees one slice, then goes on later or is done.
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, continuation: Continuation, _now: TimestampMs) -> Result<()> {
+    let ContinuationWork::OpenRoute { namespace, lane, capabilities } = &continuation.work else { return Ok(()) };
+    let offer = Offer { capabilities, registered: true };
+    let after = continuation.after.clone();
+    let freed = free_routes(engine, namespace, lane, offer, after, engine.settings.slice).await?;
+    engine.run(&Advance { continuation, next: freed.next }).await
+}
+
+struct Begin {
+    continuation: Continuation,
+}
+
+#[async_trait::async_trait]
+impl Op for Begin {
+    type Out = ();
+
+    fn home(&self) -> Partition {
+        self.continuation.home
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
+        tx.put(self.continuation.clone());
+        Ok(())
+    }
+}
+
+struct Advance {
+    continuation: Continuation,
+    next: Option<Position>,
+}
+
+#[async_trait::async_trait]
+impl Op for Advance {
+    type Out = ();
+
+    fn home(&self) -> Partition {
+        self.continuation.home
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        vec![Key::continuation(self.continuation.home, self.continuation.id)]
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
+        let key = Key::continuation(self.continuation.home, self.continuation.id);
+        let Some(stored) = tx.get::<Continuation>(key.clone()).await? else { return Ok(()) };
+        // Somebody else went on from here.
+        if stored.after != self.continuation.after {
+            return Ok(());
+        }
+        match &self.next {
+            Some(next) => tx.put(Continuation { after: Some(next.clone()), due_at: tx.now(), ..stored }),
+            None => tx.delete(key),
+        }
+        Ok(())
+    }
+}
