@@ -110,6 +110,7 @@ fn attempt(n: u128, index: u32) -> Attempt {
         ended_at: None,
         reason: None,
         category: None,
+        detail: None,
         lineage: None,
     }
 }

@@ -1,16 +1,13 @@
 //! What an execution waits for when it becomes runnable, or asks to wait for.
 
 use ff_core::Result;
-use ff_core::rules::edge_groups::{GroupCounts, sibling_cancel, verdict};
-use ff_core::state::{EdgeGroupState, EdgeState};
+use ff_core::rules::edge_groups::{sibling_cancel, verdict};
+use ff_core::state::EdgeGroupState;
 
-use crate::index::{Bounds, Index};
+use super::graph::{pass_data, unsettled_upstreams};
 use crate::key::Key;
-use crate::records::{Edge, EdgeGroup, Execution, SiblingCancel};
+use crate::records::{EdgeGroup, Execution};
 use crate::store::Tx;
-
-/// Inbound edges one commit looks at; more than a call may stage.
-const EDGES_MAX: usize = 10_000;
 
 /// What a wait for children comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +18,6 @@ pub(crate) enum Children {
     Open,
     /// What it waits for cannot happen any more.
     Impossible,
-}
-
-const fn settled(counts: GroupCounts) -> u32 {
-    counts.succeeded.saturating_add(counts.failed).saturating_add(counts.skipped)
 }
 
 async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<EdgeGroup>> {
@@ -38,7 +31,8 @@ async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<
 
 /// Whether edges in force hold back an execution that is about to become claimable.
 pub(crate) async fn holds(tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
-    Ok(current_group(tx, execution).await?.is_some_and(|group| group.applied > settled(group.counts)))
+    let undecided = |group: &EdgeGroup| verdict(group.policy, group.counts) == EdgeGroupState::Pending;
+    Ok(current_group(tx, execution).await?.is_some_and(|group| group.running() > 0 && undecided(&group)))
 }
 
 /// Looks at the group of children spawned since the last wait. A group that is decided already is closed here, because nobody
@@ -68,20 +62,15 @@ async fn close(
     decided: EdgeGroupState,
 ) -> Result<()> {
     let now = tx.now();
-    group.state = decided;
-    group.decided_at = Some(now);
+    group.decide(decided, now);
     if let Some(reason) = sibling_cancel(group.policy, decided) {
-        let index = Index::EdgesInto(group.home, group.flow, execution.id);
-        let edges = tx.range_of::<Edge>(index, Bounds::first(EDGES_MAX)).await?;
-        let open = edges.iter().filter(|e| {
-            e.generation == group.generation && !matches!(e.state, EdgeState::Satisfied | EdgeState::Impossible)
-        });
-        let siblings: Vec<_> = open.map(|edge| edge.upstream).collect();
-        let pending = !siblings.is_empty();
-        group.sibling_cancel =
-            Some(SiblingCancel { reason: reason.as_str().to_owned(), siblings, pending, due_at: now });
+        let siblings = unsettled_upstreams(tx, &group).await?;
+        group.owe_cancellations(reason.as_str(), siblings, now);
+    }
+    if decided == EdgeGroupState::Satisfied {
+        pass_data(tx, &group).await?;
+        execution.close_generation(group.generation);
     }
     tx.put(group);
-    execution.dependency_generation += 1;
     Ok(())
 }

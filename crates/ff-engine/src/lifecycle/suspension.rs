@@ -6,6 +6,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::state::CloseReason;
 
 use super::Subject;
+use super::dependencies::holds;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::records::{Execution, Record, Suspension, Waitpoint};
@@ -76,10 +77,13 @@ pub(crate) async fn resume(tx: &mut dyn Tx, subject: &mut Subject, resume: Resum
     Ok(())
 }
 
-/// Leaves the suspended state.
+/// Leaves the suspended state; dependencies that were put in force meanwhile hold it from now on.
 async fn resume_execution_state(tx: &mut dyn Tx, subject: &mut Subject, delay_ms: u64) -> Result<()> {
     let now = tx.now();
     let delay_until = (delay_ms > 0).then(|| now.plus(delay_ms));
     subject.execution.resume(delay_until, now);
+    if holds(tx, &subject.execution).await? {
+        subject.execution.wait_for_dependencies(now);
+    }
     Ok(())
 }

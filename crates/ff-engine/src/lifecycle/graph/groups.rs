@@ -31,28 +31,43 @@ pub(crate) async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Res
     }
 }
 
-/// Settles an edge and counts it. When that decides the group the downstream is released or ended; it is returned if it ended.
-///
-/// Everything is loaded before anything is written, so that a record that does not decode leaves all as it was.
-pub(super) async fn settle(tx: &mut dyn Tx, flow: &Flow, mut edge: Edge, fate: EdgeFate) -> Result<Option<Execution>> {
-    let group = tx.get::<EdgeGroup>(Key::edge_group(edge.downstream, edge.generation)).await?;
-    let downstream = Subject::find(tx, edge.downstream).await?;
-    let counted = match &group {
-        Some(group) => {
-            let counts = group.counts.with(fate);
-            Some((counts, decide(group.state, group.policy, counts)?))
-        }
-        None => None,
-    };
-    edge.state = fate.edge_state();
-    tx.put(edge);
-    let (Some(mut group), Some((counts, verdict))) = (group, counted) else { return Ok(None) };
-    group.counts = counts;
-    if group.state == verdict || !may_fire(&group, downstream.as_ref()) {
-        tx.put(group);
-        return Ok(None);
+/// The downstream end of an edge and its group, loaded before anything is written: a record that does not decode changes nothing.
+pub(super) struct Ends {
+    downstream: Option<Subject>,
+    /// The group as it will be, with the edge counted, and what its counts amount to.
+    group: Option<(EdgeGroup, EdgeGroupState)>,
+}
+
+impl Ends {
+    pub(super) async fn load(tx: &mut dyn Tx, edge: &Edge, fate: EdgeFate) -> Result<Self> {
+        let group = match tx.get::<EdgeGroup>(Key::edge_group(edge.downstream, edge.generation)).await? {
+            Some(mut group) => {
+                group.counts = group.counts.with(fate);
+                let verdict = decide(group.state, group.policy, group.counts)?;
+                Some((group, verdict))
+            }
+            None => None,
+        };
+        Ok(Self { downstream: Subject::find(tx, edge.downstream).await?, group })
     }
-    fire(tx, flow, group, verdict, downstream).await
+
+    /// Settles the edge. When that decides the group the downstream is released or ended; it is returned if it ended.
+    pub(super) async fn settle(
+        self,
+        tx: &mut dyn Tx,
+        flow: &Flow,
+        mut edge: Edge,
+        fate: EdgeFate,
+    ) -> Result<Option<Execution>> {
+        edge.state = fate.edge_state();
+        tx.put(edge);
+        let Some((group, verdict)) = self.group else { return Ok(None) };
+        if group.state == verdict || !may_fire(&group, self.downstream.as_ref()) {
+            tx.put(group);
+            return Ok(None);
+        }
+        fire(tx, flow, group, verdict, self.downstream).await
+    }
 }
 
 /// A group opened before the first run decides in every state of its downstream. A later one belongs to a wait for children: it decides
@@ -107,14 +122,15 @@ async fn release(tx: &mut dyn Tx, group: &EdgeGroup, mut subject: Subject) -> Re
 /// How a downstream ends that can never run: skipped, unless its cancelled flow owes it a cancellation anyway.
 fn ending(flow: &Flow, downstream: &Execution) -> Ending {
     match &flow.cancellation {
-        Some(cancellation) if owes(cancellation.policy, downstream) => {
+        Some(cancellation) if owes_cancellation(cancellation.policy, downstream) => {
             Ending::cancelled(cancellation.reason.clone(), CancelSource::FlowCascade.as_str())
         }
         _ => Ending::skipped(),
     }
 }
 
-const fn owes(policy: CancelFlowPolicy, member: &Execution) -> bool {
+/// Whether a flow that is cancelled under a policy owes a member its cancellation.
+pub(crate) const fn owes_cancellation(policy: CancelFlowPolicy, member: &Execution) -> bool {
     use ff_core::state::LifecyclePhase::{Active, Terminal};
     match policy {
         CancelFlowPolicy::FlowOnly => false,

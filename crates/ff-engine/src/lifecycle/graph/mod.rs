@@ -15,7 +15,8 @@ use ff_core::state::{EdgeState, TerminalOutcome};
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
-pub(crate) use groups::{current_group, pass_data, unsettled_upstreams};
+use groups::Ends;
+pub(crate) use groups::{current_group, owes_cancellation, pass_data, unsettled_upstreams};
 
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
@@ -51,8 +52,8 @@ pub(crate) struct Cascade {
     pub(crate) resolved: u32,
     /// Downstreams that ended because of that.
     pub(crate) ended: u32,
-    /// Whether something was left to a continuation.
-    pub(crate) unfinished: bool,
+    /// Executions some of whose edges were left to continuations.
+    left: Vec<ExecutionId>,
 }
 
 impl Cascade {
@@ -64,21 +65,24 @@ impl Cascade {
     /// A cascade in a flow that is loaded.
     pub(crate) const fn of(flow: Flow) -> Self {
         let queue = VecDeque::new();
-        Self { flow, queue, edges_left: SLICE, resolved: 0, ended: 0, unfinished: false }
+        Self { flow, queue, edges_left: SLICE, resolved: 0, ended: 0, left: Vec::new() }
     }
 
     /// Asks for the outgoing edges of a terminal execution to be settled, those up to a position excepted.
     pub(crate) fn push(&mut self, execution: &Execution, after: Option<Position>) {
-        let outcome = execution.state().terminal_outcome;
-        self.queue.push_back(Upstream { id: execution.id, outcome, after });
+        self.push_upstream(execution.id, execution.state().terminal_outcome, after);
+    }
+
+    fn push_upstream(&mut self, id: ExecutionId, outcome: TerminalOutcome, after: Option<Position>) {
+        self.queue.push_back(Upstream { id, outcome, after });
     }
 
     /// Settles what was asked for and whatever follows from it.
     pub(crate) async fn run(&mut self, tx: &mut dyn Tx) -> Result<()> {
         while let Some(mut upstream) = self.queue.pop_front() {
             if self.edges_left == 0 || !self.settle_outgoing(tx, &mut upstream).await? {
-                self.unfinished = true;
-                let record = resolve_edges(&self.flow, upstream.id, upstream.after, tx);
+                self.left.push(upstream.id);
+                let record = resolve_edges(&self.flow, upstream, tx);
                 tx.put(record);
             }
         }
@@ -89,8 +93,8 @@ impl Cascade {
     async fn settle_outgoing(&mut self, tx: &mut dyn Tx, upstream: &mut Upstream) -> Result<bool> {
         let limit = self.edges_left;
         let index = Index::EdgesFrom(self.flow.home, self.flow.id, upstream.id);
-        let page =
-            tx.range_of::<Edge>(index, Bounds::first(limit.saturating_add(1)).after(upstream.after.take())).await?;
+        let bounds = Bounds::first(limit.saturating_add(1)).after(upstream.after.take());
+        let page = tx.range_of::<Edge>(index, bounds).await?;
         let whole = page.len() <= limit;
         for edge in page.into_iter().take(limit) {
             self.edges_left -= 1;
@@ -104,42 +108,39 @@ impl Cascade {
 
     /// A downstream whose records do not decode must not keep its upstream from ending; its edge stays as it is.
     async fn settle_or_leave(&mut self, tx: &mut dyn Tx, edge: Edge, outcome: TerminalOutcome) -> Result<()> {
-        match self.settle(tx, edge, outcome).await {
-            Ok(_) | Err(EngineError::Validation { .. }) => Ok(()),
+        let Some(fate) = edge_fate(edge.kind, outcome) else { return Ok(()) };
+        match Ends::load(tx, &edge, fate).await {
+            Ok(ends) => self.apply(tx, ends, edge, fate).await,
+            Err(EngineError::Validation { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Settles one edge in force, and its downstream when that decides the group. Says what became of the edge.
-    pub(crate) async fn settle(
-        &mut self,
-        tx: &mut dyn Tx,
-        edge: Edge,
-        outcome: TerminalOutcome,
-    ) -> Result<Option<EdgeFate>> {
-        let Some(fate) = edge_fate(edge.kind, outcome) else { return Ok(None) };
-        if let Some(ended) = groups::settle(tx, &self.flow, edge, fate).await? {
+    /// Settles one edge in force, and its downstream when that decides the group.
+    pub(crate) async fn settle(&mut self, tx: &mut dyn Tx, edge: Edge, fate: EdgeFate) -> Result<()> {
+        let ends = Ends::load(tx, &edge, fate).await?;
+        self.apply(tx, ends, edge, fate).await
+    }
+
+    async fn apply(&mut self, tx: &mut dyn Tx, ends: Ends, edge: Edge, fate: EdgeFate) -> Result<()> {
+        if let Some(ended) = ends.settle(tx, &self.flow, edge, fate).await? {
             self.ended += 1;
             self.push(&ended, None);
         }
         self.resolved += 1;
-        Ok(Some(fate))
+        Ok(())
     }
 }
 
 /// The continuation that settles the outgoing edges of one execution. There is one per upstream, so repeating changes nothing.
-fn resolve_edges(flow: &Flow, upstream: ExecutionId, after: Option<Position>, tx: &dyn Tx) -> Continuation {
+fn resolve_edges(flow: &Flow, upstream: Upstream, tx: &dyn Tx) -> Continuation {
     Continuation {
         home: flow.home,
-        id: resolve_edges_id(upstream),
-        work: ContinuationWork::ResolveEdges { flow: flow.id, upstream },
-        after,
+        id: continuation_id("resolve edges", upstream.id.uuid()),
+        work: ContinuationWork::ResolveEdges { flow: flow.id, upstream: upstream.id },
+        after: upstream.after,
         due_at: tx.now(),
     }
-}
-
-fn resolve_edges_id(upstream: ExecutionId) -> Uuid {
-    continuation_id("resolve edges", upstream.uuid())
 }
 
 /// The id of the one continuation of a kind that a subject can have.
@@ -156,27 +157,19 @@ pub(crate) fn continuation_id(kind: &str, subject: Uuid) -> Uuid {
 pub(crate) struct Settled {
     pub(crate) resolved: u32,
     pub(crate) ended: u32,
-    /// Whether a continuation goes on with the edges of this execution.
-    pub(crate) more: bool,
-    /// Whether continuations go on with anything.
-    pub(crate) unfinished: bool,
+    /// The continuation that goes on with the edges of this execution.
+    pub(crate) next: Option<Uuid>,
+    /// Whether continuations go on with other executions.
+    pub(crate) others_left: bool,
 }
 
-/// Where settling begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
-    /// At the first edge.
-    First,
-    /// Where the continuation stopped; nowhere when there is none.
-    Continuation,
-}
-
-/// Settles one slice of the outgoing edges of a terminal execution, and keeps or drops the continuation for the rest.
+/// Settles one slice of the outgoing edges of a terminal execution, and leaves the rest to a continuation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SettleEdges {
     pub(crate) flow: FlowId,
     pub(crate) upstream: ExecutionId,
-    pub(crate) begin: Begin,
+    /// The continuation to go on with; from the first edge on when there is none.
+    pub(crate) continuation: Option<Uuid>,
 }
 
 #[async_trait]
@@ -188,34 +181,33 @@ impl Op for SettleEdges {
     }
 
     fn prefetch(&self) -> Vec<Key> {
-        vec![
-            Key::flow(self.home(), self.flow),
-            Key::continuation(self.home(), resolve_edges_id(self.upstream)),
-            Key::execution(self.upstream),
-        ]
+        vec![Key::flow(self.home(), self.flow), Key::execution(self.upstream)]
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Settled> {
         let cascade = Cascade::load(tx, self.home(), self.flow).await?;
-        let key = Key::continuation(self.home(), resolve_edges_id(self.upstream));
-        let stored = tx.get::<Continuation>(key.clone()).await?;
         let upstream = tx.get::<Execution>(Key::execution(self.upstream)).await?;
-        let after = match (self.begin, &stored) {
-            (Begin::First, _) => None,
-            (Begin::Continuation, Some(stored)) => stored.after.clone(),
-            (Begin::Continuation, None) => return Ok(Settled::default()),
-        };
-        if stored.is_some() {
-            tx.delete(key.clone());
+        let mut after = None;
+        if let Some(id) = self.continuation {
+            let key = Key::continuation(self.home(), id);
+            let Some(stored) = tx.get::<Continuation>(key.clone()).await? else { return Ok(Settled::default()) };
+            after = stored.after;
+            tx.delete(key);
         }
-        let (Some(mut cascade), Some(upstream)) = (cascade, upstream) else { return Ok(Settled::default()) };
-        if !upstream.is_terminal() || upstream.flow_id != Some(self.flow) {
-            return Ok(Settled::default());
+        let Some(mut cascade) = cascade else { return Ok(Settled::default()) };
+        match upstream {
+            Some(upstream) if upstream.is_terminal() => cascade.push(&upstream, after),
+            Some(_) => return Ok(Settled::default()),
+            // It ended and was purged; nobody knows how, so nobody may build upon its success.
+            None => cascade.push_upstream(self.upstream, TerminalOutcome::Failed, after),
         }
-        cascade.push(&upstream, after);
         cascade.run(tx).await?;
-        let more = tx.get::<Continuation>(key).await?.is_some();
-        let Cascade { resolved, ended, unfinished, .. } = cascade;
-        Ok(Settled { resolved, ended, more, unfinished })
+        let more = cascade.left.contains(&self.upstream);
+        Ok(Settled {
+            resolved: cascade.resolved,
+            ended: cascade.ended,
+            next: more.then(|| continuation_id("resolve edges", self.upstream.uuid())),
+            others_left: cascade.left.len() > usize::from(more),
+        })
     }
 }

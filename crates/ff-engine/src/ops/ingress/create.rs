@@ -89,6 +89,17 @@ pub(crate) async fn prepare<S: Store>(
     id: ExecutionId,
     args: CreateExecutionArgs,
 ) -> Result<Submission> {
+    let submission = check(engine, id, args).await?;
+    submission.register(engine, &submission.class).await?;
+    Ok(submission)
+}
+
+/// Checks a submission and resolves its attachments, without a trace.
+pub(crate) async fn check<S: Store>(
+    engine: &Engine<S>,
+    id: ExecutionId,
+    args: CreateExecutionArgs,
+) -> Result<Submission> {
     let policy = args.policy.as_ref().map(|document| document.decode()).transpose()?;
     check_input(engine, &args)?;
     let mut submission =
@@ -99,7 +110,6 @@ pub(crate) async fn prepare<S: Store>(
     if lane.is_some_and(|lane| !lane.state.accepts()) {
         return Err(StateKind::LaneClosed.into());
     }
-    lanes::register_class(engine, &submission.args.namespace, &submission.args.lane_id, &submission.class).await?;
     Ok(submission)
 }
 
@@ -120,6 +130,16 @@ fn check_input<S: Store>(engine: &Engine<S>, args: &CreateExecutionArgs) -> Resu
 }
 
 impl Submission {
+    /// The class it queues in.
+    pub(crate) const fn class(&self) -> &QueueClass {
+        &self.class
+    }
+
+    /// Makes its lane and a class of work known.
+    pub(crate) async fn register<S: Store>(&self, engine: &Engine<S>, class: &QueueClass) -> Result<()> {
+        lanes::register_class(engine, &self.args.namespace, &self.args.lane_id, class).await
+    }
+
     /// Finds what the policy names and what is attached to the namespace, the lane and the tags.
     async fn attach<S: Store>(&mut self, engine: &Engine<S>) -> Result<()> {
         let (named_budgets, named_quotas) = match &self.policy {

@@ -18,7 +18,7 @@ use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::lifecycle::{self, Resume, Subject};
 use crate::ops::suspension::check_delay;
-use crate::records::{Dedup, DedupScope, DedupValue, Definition, Signal, SignalTally, Suspension, Waitpoint};
+use crate::records::{Dedup, DedupScope, DedupValue, Signal, SignalTally, Suspension, Waitpoint};
 use crate::store::{Op, Tx};
 
 /// Signals one delivery drops at most.
@@ -205,8 +205,7 @@ impl Deliver {
         if let Some(max) = self.args.max_signals_per_execution {
             return Ok(max);
         }
-        let definition = tx.get::<Definition>(Key::definition(self.args.execution_id)).await?;
-        let policy = definition.and_then(|definition| definition.policy);
+        let policy = lifecycle::policy(tx, self.args.execution_id).await?;
         Ok(u64::from(policy.map_or(DEFAULT_MAX_SIGNALS, |policy| policy.max_signals_per_execution)))
     }
 

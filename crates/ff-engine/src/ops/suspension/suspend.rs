@@ -18,11 +18,9 @@ use ff_core::{EngineError, Result, TimestampMs};
 
 use crate::index::{Bounds, Index};
 use crate::key::Key;
-use crate::lifecycle::{Subject, fence_check, fenced, released};
+use crate::lifecycle::{Subject, fence_check, fenced, park_attempt, policy, released};
 use crate::ops::signals::SIGNALS_KEPT_MAX;
-use crate::records::{
-    Attempt, Dedup, DedupScope, DedupValue, Definition, Execution, Lease, Record, Signal, Suspension, Waitpoint,
-};
+use crate::records::{Dedup, DedupScope, DedupValue, Execution, Lease, Record, Signal, Suspension, Waitpoint};
 use crate::store::{Op, Tx};
 
 pub(super) struct Suspend {
@@ -198,8 +196,7 @@ impl Suspend {
         if self.args.timeout_at.is_some() {
             return Ok((self.args.timeout_at, self.args.timeout_behavior));
         }
-        let definition = tx.get::<Definition>(Key::definition(self.execution)).await?;
-        let policy = definition.and_then(|definition| definition.policy).and_then(|policy| policy.suspension_policy);
+        let policy = policy(tx, self.execution).await?.and_then(|policy| policy.suspension_policy);
         Ok(match policy {
             Some(policy) => (policy.default_timeout_ms.map(|ms| tx.now().plus(ms)), policy.timeout_behavior),
             None => (None, self.args.timeout_behavior),
@@ -272,16 +269,12 @@ fn skip(tx: &mut dyn Tx, subject: &mut Subject, episode: &mut Suspension, bound:
 /// Releases the lease and parks the attempt; gives the lease that was.
 async fn park(tx: &mut dyn Tx, subject: &mut Subject, episode: &Suspension, bound: Vec<Waitpoint>) -> Result<Lease> {
     let now = tx.now();
-    let id = subject.execution.id;
     let primary = bound.first().map(|waitpoint| waitpoint.id);
     for mut waitpoint in bound {
         waitpoint.activate(episode.ordinal, now);
         tx.put(waitpoint);
     }
-    if let Some(mut attempt) = tx.get::<Attempt>(Key::attempt(id, subject.execution.attempt_index)).await? {
-        attempt.park(now);
-        tx.put(attempt);
-    }
+    park_attempt(tx, &subject.execution).await?;
     let reason = episode.reason.blocking_reason();
     let primary = primary.ok_or_else(|| EngineError::invalid("waitpoints_empty"))?;
     let release = subject.execution.suspend(reason, episode.timeout_at, primary, now);

@@ -1,0 +1,27 @@
+//! Parking executions and waking them.
+
+mod bindings;
+mod fences;
+pub(crate) mod fixtures;
+mod listing;
+mod resume;
+mod suspend;
+mod timeouts;
+mod validation;
+
+use crate::Case;
+
+pub(crate) fn cases() -> Vec<Case> {
+    [
+        suspend::cases(),
+        validation::cases(),
+        fences::cases(),
+        bindings::cases(),
+        resume::cases(),
+        timeouts::cases(),
+        listing::cases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
