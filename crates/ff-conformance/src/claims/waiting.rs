@@ -1,0 +1,120 @@
+//! Waiting for work.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
+use ff_core::backend::claims::ClaimPolicy;
+use ff_core::backend::ingress::{CreateExecutionArgs, SetLaneStateArgs};
+use ff_core::capability::CapabilitySet;
+use ff_core::state::LaneState;
+use futures_util::future::join;
+
+use super::{grant_args, policy};
+use crate::cases;
+use crate::world::World;
+
+cases!["claims":
+    a_waiting_claim_gets_what_is_there_at_once,
+    a_waiting_claim_wakes_when_work_comes,
+    a_waiting_claim_gives_up_when_its_time_is_over,
+    a_waiting_claim_wakes_when_a_delay_ends,
+    a_waiting_claim_wakes_when_a_grant_runs_out,
+    a_waiting_claim_wakes_when_the_lane_opens,
+    several_are_waited_for_only_while_there_is_none,
+];
+
+fn patient(ms: u64) -> ClaimPolicy {
+    ClaimPolicy { max_wait_ms: Some(ms), ..policy("worker-a") }
+}
+
+/// Lets other tasks run until they are all waiting for something.
+async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whether a future is still waiting.
+async fn is_waiting<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|context| Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())).await
+}
+
+async fn a_waiting_claim_gets_what_is_there_at_once(world: World) {
+    world.create().await;
+    let answer = world.backend.claim(&world.lane(), &CapabilitySet::default(), patient(1000)).await.unwrap();
+    assert!(answer.is_some());
+}
+
+async fn a_waiting_claim_wakes_when_work_comes(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let waiting = world.backend.claim(&lane, &nothing, patient(1000));
+    let arriving = async {
+        settle().await;
+        world.create().await
+    };
+    let (answer, _id) = join(waiting, arriving).await;
+    assert!(answer.unwrap().is_some());
+}
+
+async fn a_waiting_claim_gives_up_when_its_time_is_over(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let mut waiting = pin!(world.backend.claim(&lane, &nothing, patient(1000)));
+    assert!(is_waiting(&mut waiting).await);
+    world.advance(999);
+    settle().await;
+    assert!(is_waiting(&mut waiting).await);
+    world.advance(1);
+    assert_eq!(waiting.await.unwrap(), None);
+}
+
+async fn a_waiting_claim_wakes_when_a_delay_ends(world: World) {
+    let until = world.now().plus(100);
+    world.submit(CreateExecutionArgs { delay_until: Some(until), ..world.submission() }).await;
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let waiting = world.backend.claim(&lane, &nothing, patient(1000));
+    let timers = async {
+        settle().await;
+        world.pass(100).await;
+    };
+    assert!(join(waiting, timers).await.0.unwrap().is_some());
+}
+
+async fn a_waiting_claim_wakes_when_a_grant_runs_out(world: World) {
+    let id = world.create().await;
+    world.backend.issue_claim_grant(grant_args(&world, id)).await.unwrap();
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let waiting = world.backend.claim(&lane, &nothing, patient(10_000));
+    let timers = async {
+        settle().await;
+        world.pass(5000).await;
+    };
+    assert!(join(waiting, timers).await.0.unwrap().is_some());
+}
+
+async fn a_waiting_claim_wakes_when_the_lane_opens(world: World) {
+    let set =
+        |state| SetLaneStateArgs { namespace: world.namespace(), lane_id: world.lane(), state, reason: String::new() };
+    world.backend.set_lane_state(set(LaneState::Paused)).await.unwrap();
+    world.create().await;
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let waiting = world.backend.claim(&lane, &nothing, patient(10_000));
+    let opening = async {
+        settle().await;
+        world.backend.set_lane_state(set(LaneState::Active)).await.unwrap();
+    };
+    assert!(join(waiting, opening).await.0.unwrap().is_some());
+}
+
+async fn several_are_waited_for_only_while_there_is_none(world: World) {
+    world.create().await;
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let handles = world.backend.claim_many(&lane, &nothing, patient(1000), 5).await.unwrap();
+    assert_eq!(handles.len(), 1);
+    let waiting = world.backend.claim_many(&lane, &nothing, patient(1000), 5);
+    let arriving = async {
+        settle().await;
+        world.create().await
+    };
+    assert_eq!(join(waiting, arriving).await.0.unwrap().len(), 1);
+}
