@@ -36,8 +36,8 @@ pub(crate) struct SignalShown {
     pub(crate) waitpoint: WaitpointId,
     pub(crate) key: Option<String>,
     pub(crate) dedup_ttl_ms: u64,
-    /// The token; none when the engine looks it up.
-    pub(crate) token: Option<WaitpointToken>,
+    /// The token, be it shown or looked up by the engine.
+    pub(crate) token: WaitpointToken,
     /// Whether the token was made for this waitpoint.
     pub(crate) genuine: bool,
 }

@@ -71,7 +71,7 @@ pub fn run(plan: Plan) -> Report {
 fn step(world: &World, number: usize) {
     world.history().begin(number);
     let (tick, together) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         let together = 1 + usize::from(rng.chance(25)) + usize::from(rng.chance(8));
         (rng.between(0, 150), together)
     };

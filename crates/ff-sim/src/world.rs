@@ -48,14 +48,14 @@ pub(crate) struct World {
     settings: Settings,
     pub(crate) store: TroubledStore,
     pub(crate) clock: ManualClock,
-    rng: RefCell<Rng>,
+    rng: Rng,
     memory: RefCell<Memory>,
     checker: RefCell<Checker>,
     history: RefCell<History>,
 }
 
 /// How a seed is set up: what differs from seed to seed apart from the choices of actors.
-fn settings(seed: u64, rng: &mut Rng) -> Settings {
+fn settings(seed: u64, rng: &Rng) -> Settings {
     Settings {
         counts: COUNTS,
         retention_ms: rng.one_of([24 * 60 * 60 * 1000, 20 * 60 * 1000]),
@@ -66,7 +66,7 @@ fn settings(seed: u64, rng: &mut Rng) -> Settings {
     }
 }
 
-fn odds(rng: &mut Rng) -> Odds {
+fn odds(rng: &Rng) -> Odds {
     match rng.below(4) {
         0 => Odds::default(),
         1 => Odds { pause: 150, conflict: 50, ..Odds::default() },
@@ -78,16 +78,16 @@ fn odds(rng: &mut Rng) -> Odds {
 impl World {
     /// A fresh deployment; `whole` keeps the whole history.
     pub(crate) async fn new(seed: u64, whole: bool) -> Result<Self> {
-        let mut rng = Rng::new(seed, 0);
+        let rng = Rng::new(seed, 0);
         let clock = ManualClock::at(START);
-        let settings = settings(seed, &mut rng);
-        let store = TroubledStore::new(MemoryStore::new(Arc::new(clock.clone())), odds(&mut rng), seed);
+        let settings = settings(seed, &rng);
+        let store = TroubledStore::new(MemoryStore::new(Arc::new(clock.clone())), odds(&rng), seed);
         let world = Self {
             processes: RefCell::default(),
             settings,
             store,
             clock,
-            rng: RefCell::new(rng),
+            rng,
             memory: RefCell::new(Memory::new()),
             checker: RefCell::default(),
             history: RefCell::new(History::new(whole)),
@@ -140,8 +140,8 @@ impl World {
         self.checker.borrow().latest().max(self.clock.now())
     }
 
-    pub(crate) fn rng(&self) -> RefMut<'_, Rng> {
-        self.rng.borrow_mut()
+    pub(crate) fn rng(&self) -> &Rng {
+        &self.rng
     }
 
     pub(crate) fn memory(&self) -> RefMut<'_, Memory> {

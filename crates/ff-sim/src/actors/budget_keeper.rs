@@ -25,7 +25,7 @@ pub(crate) async fn create_budget(world: &World) {
     if world.memory().budgets.len() >= BUDGETS_MAX {
         return;
     }
-    let mut rng = world.rng();
+    let rng = world.rng();
     let budget_id = BudgetId::from_uuid(rng.uuid());
     let namespace = rng.one_of(NAMESPACES);
     let (scope_type, scope_id) = match rng.below(4) {
@@ -46,7 +46,6 @@ pub(crate) async fn create_budget(world: &World) {
         hard_limits: vec![rng.between(10, 40), 0],
         soft_limits: vec![8, 3],
     };
-    drop(rng);
     let engine = world.engine();
     let detail = format!("{budget_id} {namespace} {scope_type} {scope_id} {action} hard={:?}", args.hard_limits);
     if world.call(Call::new("create_budget", detail), engine.create_budget(args)).await.is_done() {
@@ -58,7 +57,7 @@ pub(crate) async fn create_quota(world: &World) {
     if world.memory().quotas.len() >= QUOTAS_MAX {
         return;
     }
-    let mut rng = world.rng();
+    let rng = world.rng();
     let quota_policy_id = QuotaPolicyId::from_uuid(rng.uuid());
     let namespace = rng.one_of(NAMESPACES);
     let args = CreateQuotaPolicyArgs {
@@ -71,7 +70,6 @@ pub(crate) async fn create_quota(world: &World) {
         max_concurrent: rng.one_of([1, 2, 0]),
         jitter_ms: rng.one_of([0, 500]),
     };
-    drop(rng);
     let engine = world.engine();
     let detail =
         format!("{quota_policy_id} {namespace} rate {} cap {}", args.max_requests_per_window, args.max_concurrent);
@@ -85,7 +83,7 @@ fn some_budget(world: &World) -> Option<BudgetId> {
 }
 
 fn deltas(world: &World) -> BTreeMap<String, u64> {
-    let mut rng = world.rng();
+    let rng = world.rng();
     let mut deltas = BTreeMap::from([("input_tokens".to_owned(), rng.between(0, 12))]);
     if rng.chance(50) {
         deltas.insert("calls".to_owned(), 1);
@@ -145,7 +143,7 @@ async fn reset(world: &World) {
 /// An admission asked for from outside, by the bounds of the definition.
 async fn admit(world: &World) {
     let (quota, execution) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         let memory = world.memory();
         (rng.pick(&memory.quotas).map(|(id, _)| *id), rng.pick_recent(&memory.executions).copied())
     };
@@ -166,7 +164,7 @@ async fn admit(world: &World) {
 
 async fn release_admission(world: &World) {
     let (quota, execution) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         let memory = world.memory();
         (rng.pick(&memory.quotas).map(|(id, _)| *id), rng.pick_recent(&memory.executions).copied())
     };

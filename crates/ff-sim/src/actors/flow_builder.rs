@@ -25,7 +25,7 @@ actions![
 ];
 
 fn join(world: &World) -> EdgeDependencyPolicy {
-    let mut rng = world.rng();
+    let rng = world.rng();
     let on_satisfied = rng.one_of([OnSatisfied::CancelRemaining, OnSatisfied::LetRun]);
     match rng.below(3) {
         0 => EdgeDependencyPolicy::AllOf {},
@@ -36,7 +36,7 @@ fn join(world: &World) -> EdgeDependencyPolicy {
 
 async fn create_flow(world: &World) {
     let (flow_id, namespace) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         let known = rng.pick(&world.memory().flows).cloned().filter(|_| rng.chance(20));
         known.unwrap_or_else(|| (FlowId::from_uuid(rng.uuid()), name(rng.one_of(NAMESPACES))))
     };
@@ -196,7 +196,7 @@ async fn stage(world: &World) {
     let Some((flow, _)) = some_flow(world) else { return };
     let members = members(world, flow);
     let ends = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         rng.pick(&members).copied().zip(rng.pick(&members).copied())
     };
     let Some(ends) = ends else { return };

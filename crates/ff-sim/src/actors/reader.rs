@@ -45,7 +45,7 @@ async fn look_at_execution(world: &World) {
 
 async fn look_at_flow(world: &World) {
     let (flow, member) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         let memory = world.memory();
         (rng.pick_recent(&memory.flows).map(|(id, _)| *id), rng.pick_recent(&memory.executions).copied())
     };

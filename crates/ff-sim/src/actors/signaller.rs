@@ -20,13 +20,13 @@ fn shown(args: &DeliverSignalArgs, genuine: bool) -> Presents {
         waitpoint: args.waitpoint_id,
         key: args.idempotency_key.clone().filter(|key| !key.is_empty()),
         dedup_ttl_ms: args.dedup_ttl_ms(),
-        token: Some(args.waitpoint_token.clone()),
+        token: args.waitpoint_token.clone(),
         genuine,
     }))
 }
 
 fn signal(world: &World, note: &WaitpointNote) -> DeliverSignalArgs {
-    let mut rng = world.rng();
+    let rng = world.rng();
     let mut args = DeliverSignalArgs::new(note.execution, note.id, rng.one_of(SIGNALS), note.token.clone());
     args.signal_id = rng.chance(60).then(|| SignalId::from_uuid(rng.uuid()));
     args.source_type = "user".to_owned();
@@ -79,7 +79,7 @@ async fn send_again(world: &World) {
 /// A signal that must be refused: an altered token, no such waitpoint, the waitpoint of another execution.
 async fn forge(world: &World) {
     let (note, other) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         let memory = world.memory();
         (rng.pick_recent(&memory.waitpoints).cloned(), rng.pick(&memory.executions).copied())
     };
@@ -120,7 +120,7 @@ async fn approve(world: &World) {
         waitpoint: args.waitpoint_id,
         key: Some(format!("approval {} {}", args.approver, args.idempotency_suffix)),
         dedup_ttl_ms: args.signal_dedup_ttl_ms,
-        token: None,
+        token: note.token.clone(),
         genuine: true,
     }));
     let engine = world.engine();
@@ -131,7 +131,7 @@ async fn approve(world: &World) {
 
 async fn rotate_secret(world: &World) {
     let (kid, grace_ms) = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         (format!("k{}", rng.between(2, 9)), rng.between(0, 120_000))
     };
     let secret = format!("{:02x}", kid.as_bytes()[1]).repeat(32);

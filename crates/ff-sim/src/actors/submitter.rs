@@ -26,7 +26,7 @@ pub(super) fn policy(world: &World) -> ExecutionPolicy {
         let memory = world.memory();
         (memory.budgets.clone(), memory.quotas.clone())
     };
-    let mut rng = world.rng();
+    let rng = world.rng();
     let mut policy = ExecutionPolicy {
         retry_policy: rng.chance(70).then(|| RetryPolicy { max_retries: 2, ..RetryPolicy::default() }),
         max_reclaim_count: rng.chance(50).then_some(2),
@@ -72,7 +72,7 @@ pub(super) fn policy(world: &World) -> ExecutionPolicy {
 pub(super) fn submission(world: &World, id: Option<ExecutionId>) -> CreateExecutionArgs {
     let policy = world.rng().chance(80).then(|| policy(world));
     let now = world.now();
-    let mut rng = world.rng();
+    let rng = world.rng();
     let mut args = CreateExecutionArgs::new(
         id,
         name(rng.one_of(NAMESPACES)),
@@ -131,7 +131,7 @@ pub(super) async fn create(world: &World, args: CreateExecutionArgs) -> Option<E
 
 async fn submit(world: &World) {
     let id = {
-        let mut rng = world.rng();
+        let rng = world.rng();
         rng.chance(50).then(|| rng.execution_id(COUNTS.flow.get()))
     };
     let args = submission(world, id);

@@ -39,7 +39,7 @@ fn count(n: u32, count_kind: CountKind, name: Option<&str>, keys: &[&str]) -> Re
 
 /// What to wait for, and at which waitpoints.
 fn condition(world: &World) -> (ResumeCondition, Vec<WaitpointBinding>) {
-    let mut rng = world.rng();
+    let rng = world.rng();
     let ids: Vec<WaitpointId> = (0..3).map(|_| WaitpointId::from_uuid(rng.uuid())).collect();
     let one = vec![fresh(ids[0], "a")];
     let three = vec![fresh(ids[0], "a"), fresh(ids[1], "b"), fresh(ids[2], "c")];
@@ -72,7 +72,7 @@ fn condition(world: &World) -> (ResumeCondition, Vec<WaitpointBinding>) {
 fn suspension(world: &World) -> SuspendArgs {
     let (resume_condition, waitpoints) = condition(world);
     let now = world.now();
-    let mut rng = world.rng();
+    let rng = world.rng();
     let mut args = SuspendArgs::new(
         SuspensionId::from_uuid(rng.uuid()),
         waitpoints[0].clone(),

@@ -75,7 +75,7 @@ fn triple(held: &Held) -> FenceTriple {
 }
 
 fn claim_policy(world: &World, worker: &WorkerNote) -> ClaimPolicy {
-    let mut rng = world.rng();
+    let rng = world.rng();
     let ttl = rng.one_of([1_500, 5_000, 30_000]);
     let mut policy = ClaimPolicy::new(worker.id.clone(), worker.instance(), ttl);
     if rng.chance(15) {

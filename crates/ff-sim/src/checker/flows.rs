@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ff_core::backend::dependencies::{EdgeDependencyPolicy, OnSatisfied};
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState, TerminalOutcome};
+use ff_engine::key::Key;
 use ff_engine::records::{Edge, EdgeGroup, Execution, Flow};
 
 use super::ownership::granted;
@@ -143,18 +144,23 @@ fn decided(step: &Step<'_>, group: &EdgeGroup, findings: &mut Findings) {
     };
     let listed: BTreeSet<ExecutionId> =
         group.sibling_cancel.iter().flat_map(|cancel| cancel.siblings.iter().copied()).collect();
-    let wanted: BTreeSet<ExecutionId> = match policy {
+    let upstreams: BTreeSet<ExecutionId> = match policy {
         Some(OnSatisfied::CancelRemaining) => step
             .mirror
             .edges(group.flow)
             .filter(|edge| edge.downstream == group.downstream && edge.generation == group.generation)
             .map(|edge| edge.upstream)
-            .filter(|id| step.mirror.execution(*id).is_some_and(|execution| !execution.is_terminal()))
             .collect(),
         _ => BTreeSet::new(),
     };
-    findings.check(listed == wanted, Invariant::SiblingsAsPromised, || {
-        format!("{}: {policy:?} lists {listed:?}, not {wanted:?}", group.downstream)
+    let live = |execution: Option<&Execution>| execution.is_some_and(|execution| !execution.is_terminal());
+    // Who ends in the very commit that decides may be listed or not.
+    let at_most = |id: &ExecutionId| live(step.before(&Key::execution(*id)));
+    let at_least = |id: &ExecutionId| live(step.mirror.execution(*id));
+    let fits = listed.iter().all(|id| upstreams.contains(id) && at_most(id))
+        && upstreams.iter().all(|id| listed.contains(id) || !at_least(id));
+    findings.check(fits, Invariant::SiblingsAsPromised, || {
+        format!("{}: {policy:?} lists {listed:?} of {upstreams:?}", group.downstream)
     });
 }
 

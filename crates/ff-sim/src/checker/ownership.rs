@@ -8,11 +8,12 @@ use ff_core::ids::{AttemptIndex, ExecutionId, LeaseEpoch, LeaseFence, LeaseId};
 use ff_core::policy::DEFAULT_MAX_RECLAIM_COUNT;
 use ff_core::state::{AttemptState, EligibilityState, OwnershipState};
 use ff_engine::index::{DueKind, Entry, Index};
-use ff_engine::key::Key;
-use ff_engine::records::{Definition, Execution, Grant, Record};
+use ff_engine::key::{Key, Name};
+use ff_engine::records::{Definition, Execution, Grant, Record, Waitpoint};
 use uuid::Uuid;
 
-use super::{Findings, Pending, Step};
+use super::mirror::Kind;
+use super::{Change, Findings, Pending, Step};
 use crate::call::{Answer, Presents};
 use crate::invariants::Invariant;
 
@@ -91,8 +92,7 @@ pub(super) fn commit(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) 
 fn fence(step: &Step<'_>, findings: &mut Findings) {
     let Some((pending, id)) = step.call.and_then(|pending| Some((pending, pending.call.subject?))) else { return };
     let Some((fence, index)) = pending.call.fence else { return };
-    let home = id.partition();
-    if !step.changes.iter().any(|change| change.key.partition == home) || pending.call.op == "report_usage" {
+    if !step.changes.iter().any(|change| concerns(change, id)) || pending.call.op == "report_usage" {
         return;
     }
     let before = step.before::<Execution>(&Key::execution(id));
@@ -110,6 +110,22 @@ fn fence(step: &Step<'_>, findings: &mut Findings) {
         let kinds: Vec<&str> = step.changes.iter().filter_map(|c| c.after.as_ref().map(Record::kind)).collect();
         format!("{} with fence {fence:?} changed {kinds:?} of {id}", pending.call.op)
     });
+}
+
+/// Whether a change is one of the execution itself; settling what it owed is not.
+fn concerns(change: &Change, id: ExecutionId) -> bool {
+    match &change.key.name {
+        Name::Execution(owner) | Name::Progress(owner) | Name::Outcome(owner) | Name::SignalTally(owner) => {
+            *owner == id
+        }
+        Name::Attempt(owner, _) | Name::StreamHead(owner, _) | Name::Summary(owner, _) => *owner == id,
+        Name::Frame(owner, _, _) | Name::Suspension(owner, _) => *owner == id,
+        Name::Waitpoint(_) => {
+            let owner = change.after.as_ref().or(change.before.as_ref()).and_then(Waitpoint::of);
+            owner.is_some_and(|waitpoint| waitpoint.execution == id)
+        }
+        _ => false,
+    }
 }
 
 /// Any call that meets an overdue lease may mark it as expired.

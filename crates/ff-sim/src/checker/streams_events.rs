@@ -8,8 +8,9 @@ use ff_core::ids::ExecutionId;
 use ff_core::rules::streams::NULL_SENTINEL;
 use ff_core::state::StreamCloseReason;
 use ff_engine::key::{Key, Name};
-use ff_engine::records::{Edge, Execution, Frame, StreamHead, Summary};
+use ff_engine::records::{Attempt, Edge, EdgeGroup, Execution, Frame, Record, Signal, StreamHead, Summary, Waitpoint};
 
+use super::mirror::Kind;
 use super::{Findings, Mirror, Step};
 use crate::invariants::Invariant;
 
@@ -51,7 +52,8 @@ fn frame(step: &Step<'_>, after: &Frame, findings: &mut Findings) {
 fn head(step: &Step<'_>, before: Option<&StreamHead>, after: Option<&StreamHead>, findings: &mut Findings) {
     let Some(after) = after else {
         let Some(before) = before else { return };
-        let purged = step.mirror.execution(before.execution).is_none();
+        // With its attempt a stream goes for good.
+        let purged = step.mirror.get::<Attempt>(&Key::attempt(before.execution, before.index)).is_none();
         findings.check(purged || !before.retention.has_durable, Invariant::DurableFramesStay, || {
             format!("{}: {} dropped a durable stream", before.execution, step.op())
         });
@@ -116,7 +118,9 @@ fn purges(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) {
             Name::Suspension(id, _) | Name::SignalTally(id) | Name::Progress(id) | Name::AttemptUsage(id, _) => *id,
             _ => continue,
         };
-        findings.check(step.mirror.execution(owner).is_none(), Invariant::PurgeIsComplete, || {
+        // A large execution goes in slices, its own record last.
+        let over = step.mirror.execution(owner).is_none_or(Execution::is_terminal);
+        findings.check(over, Invariant::PurgeIsComplete, || {
             format!("{} deleted {:?} of a live execution", step.op(), change.key.name)
         });
     }
@@ -145,7 +149,7 @@ pub(super) fn traces(mirror: &Mirror, memo: &Memo) -> Vec<Key> {
     if purged.is_empty() {
         return Vec::new();
     }
-    let belongs = |key: &Key| match &key.name {
+    let belongs = |key: &Key, record: &Record| match &key.name {
         Name::Execution(id) | Name::Definition(id) | Name::Payload(id) | Name::Outcome(id) | Name::Progress(id) => {
             purged.contains(id)
         }
@@ -155,8 +159,14 @@ pub(super) fn traces(mirror: &Mirror, memo: &Memo) -> Vec<Key> {
         Name::StreamHead(id, _) | Name::Frame(id, _, _) | Name::Summary(id, _) | Name::Suspension(id, _) => {
             purged.contains(id)
         }
-        Name::SignalTally(id) | Name::EdgeGroup(id, _) => purged.contains(id),
+        Name::SignalTally(id) => purged.contains(id),
+        Name::Waitpoint(_) => Waitpoint::of(record).is_some_and(|waitpoint| purged.contains(&waitpoint.execution)),
+        Name::Signal(..) => Signal::of(record).is_some_and(|signal| purged.contains(&signal.execution)),
+        // Groups are the flow's, and go with its last member.
+        Name::EdgeGroup(id, _) => {
+            purged.contains(id) && EdgeGroup::of(record).is_some_and(|group| mirror.flow(group.flow).is_none())
+        }
         _ => false,
     };
-    mirror.records().keys().filter(|key| belongs(key)).cloned().collect()
+    mirror.records().iter().filter(|(key, record)| belongs(key, record)).map(|(key, _)| key.clone()).collect()
 }

@@ -175,12 +175,10 @@ fn signal(step: &Step<'_>, before: Option<&Signal>, after: &Signal, memo: &mut M
     );
     let Some(shown) = shown(step) else { return };
     findings.check(shown.genuine, Invariant::TokenGrace, || format!("{} accepted a false token", after.waitpoint));
-    if let Some(kid) = shown.token.as_ref().map(|token| token.kid()) {
-        let began = step.call.map_or(step.now, |pending| pending.began_at);
-        let valid = memo.retired.get(kid).is_none_or(|until| *until >= began);
-        findings
-            .check(valid, Invariant::TokenGrace, || format!("{} accepted a token of retired {kid}", after.waitpoint));
-    }
+    let kid = shown.token.kid();
+    let began = step.call.map_or(step.now, |pending| pending.began_at);
+    let valid = memo.retired.get(kid).is_none_or(|until| *until >= began);
+    findings.check(valid, Invariant::TokenGrace, || format!("{} accepted a token of retired {kid}", after.waitpoint));
     if let Some(key) = shown.key.clone().filter(|_| shown.dedup_ttl_ms > 0) {
         let until = memo.keys.insert((after.waitpoint, key.clone()), step.now.plus(shown.dedup_ttl_ms));
         findings.check(until.is_none_or(|until| until <= step.now), Invariant::SignalAcceptedOnce, || {
@@ -218,7 +216,7 @@ pub(super) fn finish(pending: &Pending, answer: Answer<'_>, memo: &mut Memo, fin
     let exists = pending.began.is_some();
     match answer {
         Answer::Refused(EngineError::Validation { kind: ValidationKind::InvalidToken, detail }) => {
-            let retired = shown.token.as_ref().is_some_and(|token| memo.retired.contains_key(token.kid()));
+            let retired = memo.retired.contains_key(shown.token.kid());
             findings.check(!shown.genuine || retired, Invariant::TokenGrace, || {
                 format!("a good token of {} was refused: {detail}", shown.waitpoint)
             });
