@@ -42,7 +42,7 @@ async fn jump(world: &World) {
 
 /// The clock of the machine steps back; the store's time must not.
 async fn step_back(world: &World) {
-    let ms = world.rng().between(1, 20_000);
+    let ms = world.rng().between(1, 3_000);
     let earlier = ff_core::TimestampMs(world.clock.now().0 - i64::try_from(ms).unwrap_or(0));
     world.clock.set(earlier);
     world.history().note(format!("the clock steps {ms} ms back"));

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use ff_core::backend::dependencies::{EdgeDependencyPolicy, OnSatisfied};
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState, TerminalOutcome};
-use ff_engine::key::Key;
 use ff_engine::records::{Edge, EdgeGroup, Execution, Flow};
 
 use super::ownership::granted;
@@ -144,21 +143,19 @@ fn decided(step: &Step<'_>, group: &EdgeGroup, findings: &mut Findings) {
     };
     let listed: BTreeSet<ExecutionId> =
         group.sibling_cancel.iter().flat_map(|cancel| cancel.siblings.iter().copied()).collect();
-    let upstreams: BTreeSet<ExecutionId> = match policy {
-        Some(OnSatisfied::CancelRemaining) => step
-            .mirror
-            .edges(group.flow)
-            .filter(|edge| edge.downstream == group.downstream && edge.generation == group.generation)
-            .map(|edge| edge.upstream)
-            .collect(),
-        _ => BTreeSet::new(),
+    let cancels = policy == Some(OnSatisfied::CancelRemaining);
+    let inbound = || {
+        let edges = step.mirror.edges(group.flow).filter(|_| cancels);
+        edges.filter(|edge| edge.downstream == group.downstream && edge.generation == group.generation)
     };
+    let upstreams: BTreeSet<ExecutionId> = inbound().map(|edge| edge.upstream).collect();
+    // Who has settled its edge and was replayed since is on its own.
+    let open = |edge: &&Edge| matches!(edge.state, EdgeState::Staged | EdgeState::Unsatisfied);
+    let owing: BTreeSet<ExecutionId> = inbound().filter(open).map(|edge| edge.upstream).collect();
     let live = |execution: Option<&Execution>| execution.is_some_and(|execution| !execution.is_terminal());
-    // Who ends in the very commit that decides may be listed or not.
-    let at_most = |id: &ExecutionId| live(step.before(&Key::execution(*id)));
-    let at_least = |id: &ExecutionId| live(step.mirror.execution(*id));
-    let fits = listed.iter().all(|id| upstreams.contains(id) && at_most(id))
-        && upstreams.iter().all(|id| listed.contains(id) || !at_least(id));
+    // Cancelling who has ended already changes nothing, so listing it does no harm.
+    let fits =
+        listed.is_subset(&upstreams) && owing.iter().all(|id| listed.contains(id) || !live(step.mirror.execution(*id)));
     findings.check(fits, Invariant::SiblingsAsPromised, || {
         format!("{}: {policy:?} lists {listed:?} of {upstreams:?}", group.downstream)
     });
@@ -175,9 +172,11 @@ fn member(step: &Step<'_>, before: Option<&Execution>, after: &Execution, findin
         let moved = before.is_some_and(|before| before.flow_id.is_some());
         findings.check(!moved, Invariant::MembershipIsMutual, || format!("{} moved to flow {flow}", after.id));
     }
-    let fresh = before.is_some_and(|before| before.attempt_count == 0);
+    // A replay by an operator goes past dependencies that never held the execution up.
+    let fresh = before.is_some_and(|before| before.attempt_count == 0 && before.replay_count == 0);
     if let (Some(after), true) = (granted(before, Some(after)), fresh) {
-        let held = step.mirror.groups(after.id).find(|group| group.generation == 0 && group.applied > 0);
+        let own = |group: &&EdgeGroup| group.generation == 0 && group.applied > 0 && Some(group.flow) == after.flow_id;
+        let held = step.mirror.groups(after.id).find(own);
         let free = held.is_none_or(|group| group.state == EdgeGroupState::Satisfied);
         findings.check(free, Invariant::DownstreamWaits, || {
             format!("{} started though its group is {:?}", after.id, held.map(|group| group.state))

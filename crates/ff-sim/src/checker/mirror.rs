@@ -1,8 +1,9 @@
 //! What is stored, rebuilt from the commits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ff_core::ids::{ExecutionId, FlowId, WaitpointId};
+use ff_engine::index::Entry;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::{
     Admission, Attempt, Budget, Continuation, Dedup, Definition, Edge, EdgeGroup, Execution, Flow, FlowProjection,
@@ -45,6 +46,8 @@ pub(crate) struct Mirror {
     signals: BTreeMap<WaitpointId, BTreeSet<Key>>,
     edges: BTreeMap<FlowId, BTreeSet<Key>>,
     groups: BTreeMap<ExecutionId, BTreeSet<Key>>,
+    /// Who stands where in the indexes.
+    places: HashMap<Entry, Key>,
 }
 
 impl Mirror {
@@ -72,6 +75,22 @@ impl Mirror {
             group.remove(key);
         }
         old
+    }
+
+    /// Follows the index entries of one change; gives a place that another record holds already.
+    pub(super) fn place(&mut self, key: &Key, before: Option<&Record>, after: Option<&Record>) -> Option<(Entry, Key)> {
+        let old = before.map(Record::entries).unwrap_or_default();
+        let new = after.map(Record::entries).unwrap_or_default();
+        for entry in old.iter().filter(|entry| !new.contains(entry)) {
+            self.places.remove(entry);
+        }
+        let mut taken = None;
+        for entry in new.into_iter().filter(|entry| !old.contains(entry)) {
+            if let Some(other) = self.places.insert(entry.clone(), key.clone()) {
+                taken = Some((entry, other));
+            }
+        }
+        taken
     }
 
     /// A record.

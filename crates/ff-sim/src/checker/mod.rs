@@ -180,6 +180,10 @@ impl Checker {
             });
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.clone());
+            let taken = self.mirror.place(&key, before.as_ref(), after.as_ref());
+            self.findings.check(taken.is_none(), Invariant::PublicStateIsDerived, || {
+                format!("{key:?} takes the place of another: {taken:?}")
+            });
             if before.is_some() || after.is_some() {
                 changes.push(Change { key, before, after });
             }
@@ -226,7 +230,7 @@ impl Checker {
         ownership::finish(&pending, answer, findings);
         state_machine::finish(&pending, answer, findings);
         creation::finish(&pending, answer, findings);
-        suspension::finish(&pending, answer, &mut self.suspension, findings);
+        suspension::finish(&pending, answer, &self.mirror, &mut self.suspension, findings);
         budgets::finish(&pending, answer, findings);
     }
 

@@ -77,6 +77,10 @@ pub(super) fn commit(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) 
                 format!("{}: {} took it out of terminal", after.id, step.op())
             });
         }
+        if let (Some(before), None) = (before, after) {
+            // A purged id may be used again, by another execution.
+            memo.epochs.remove(&before.id);
+        }
         if let Some(after) = granted(before, after) {
             grant(step, before, after, memo, findings);
         }

@@ -200,7 +200,7 @@ fn keyring(step: &Step<'_>, memo: &mut Memo) {
     }
 }
 
-pub(super) fn finish(pending: &Pending, answer: Answer<'_>, memo: &mut Memo, findings: &mut Findings) {
+pub(super) fn finish(pending: &Pending, answer: Answer<'_>, mirror: &Mirror, memo: &mut Memo, findings: &mut Findings) {
     if let Some(SuspendOutcome::AlreadySatisfied { .. }) = answer.is() {
         let owner = |execution: &Option<Execution>| execution.as_ref().map(Execution::ownership);
         let kept = match (owner(&pending.began), owner(&pending.last_seen)) {
@@ -217,7 +217,11 @@ pub(super) fn finish(pending: &Pending, answer: Answer<'_>, memo: &mut Memo, fin
     match answer {
         Answer::Refused(EngineError::Validation { kind: ValidationKind::InvalidToken, detail }) => {
             let retired = memo.retired.contains_key(shown.token.kid());
-            findings.check(!shown.genuine || retired, Invariant::TokenGrace, || {
+            let home = pending.call.subject.map(ff_core::ids::ExecutionId::partition);
+            // A purge may have come in between.
+            let gone =
+                home.is_none_or(|home| mirror.get::<Waitpoint>(&Key::waitpoint(home, shown.waitpoint)).is_none());
+            findings.check(!shown.genuine || retired || gone, Invariant::TokenGrace, || {
                 format!("a good token of {} was refused: {detail}", shown.waitpoint)
             });
             if !shown.genuine {
