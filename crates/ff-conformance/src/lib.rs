@@ -11,6 +11,7 @@ mod expect;
 pub mod harness;
 pub mod memory;
 mod recorder;
+mod stage;
 pub mod store_contract;
 mod world;
 

@@ -453,3 +453,16 @@ impl From<LeaseFence> for FenceTriple {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_submission_key_always_leads_to_the_same_flow() {
+        let flow = |namespace: &str, key| FlowId::of_submission(&Namespace::new(namespace).unwrap(), key);
+        assert_eq!(flow("acme", "order-1").to_string(), "90ccf8fb-c1be-89f1-a0bd-603b4ad546a9");
+        assert_ne!(flow("acme", "order-1"), flow("acme", "order-2"));
+        assert_ne!(flow("acme", "1"), flow("acm", "e1"));
+    }
+}

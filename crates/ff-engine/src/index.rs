@@ -24,6 +24,8 @@ pub enum Index {
     WaitpointsOf(ExecutionId),
     /// Pending and active waitpoints of an execution, by id.
     OpenWaitpointsOf(ExecutionId),
+    /// Pending and active waitpoints of an execution with this key, by id.
+    OpenWaitpointsNamed(ExecutionId, String),
     /// Signals recorded for a waitpoint, in order of arrival.
     SignalsOf(Partition, WaitpointId),
     /// Deduplication records that die with an execution.
@@ -189,6 +191,7 @@ impl Index {
             | Self::SuspensionsOf(id)
             | Self::WaitpointsOf(id)
             | Self::OpenWaitpointsOf(id)
+            | Self::OpenWaitpointsNamed(id, _)
             | Self::DedupsOf(id)
             | Self::GroupsInto(id) => Some(Key::execution(*id)),
             Self::FramesOf(id, index) => Some(Key::stream_head(*id, *index)),

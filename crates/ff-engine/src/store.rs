@@ -146,6 +146,14 @@ impl<S: Store> Store for Arc<S> {
         S::list(self, indexes, bounds)
     }
 
+    fn keys<'a>(
+        &'a self,
+        index: &'a Index,
+        bounds: &'a Bounds,
+    ) -> impl Future<Output = Result<Vec<(Position, Key)>>> + Send + 'a {
+        S::keys(self, index, bounds)
+    }
+
     fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a {
         S::count(self, index)
     }

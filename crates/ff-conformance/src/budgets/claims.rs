@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use ff_core::backend::budgets::{CreateBudgetArgs, RecordSpendArgs, ReleaseBudgetArgs};
+use ff_core::backend::flows::{AddExecutionToFlowArgs, CreateFlowArgs};
 use ff_core::backend::ingress::CreateExecutionArgs;
-use ff_core::ids::{BudgetId, LaneId};
+use ff_core::ids::{BudgetId, FlowId, LaneId};
 use ff_core::state::{BlockingReason, EligibilityState, PublicState};
 
 use super::{amounts, attached_to, create, limits, other_namespace, report};
@@ -24,6 +25,7 @@ cases!["budgets":
     a_budget_of_a_namespace_stops_all_its_claims,
     a_budget_of_a_lane_stops_the_claims_of_that_lane,
     a_budget_of_a_tag_stops_the_claims_of_that_tag,
+    a_budget_of_a_flow_stops_the_claims_of_its_members,
     scopes_are_resolved_when_an_execution_is_created,
     a_running_attempt_goes_on_when_its_budget_is_exhausted,
     a_soft_limit_that_blocks_stops_claims,
@@ -185,6 +187,24 @@ async fn a_budget_of_a_tag_stops_the_claims_of_that_tag(world: World) {
     world.submit(CreateExecutionArgs { tags: team("red"), ..world.submission() }).await;
     assert!(world.claim().await.is_none());
     world.submit(CreateExecutionArgs { tags: team("blue"), ..world.submission() }).await;
+    assert!(world.claim().await.is_some());
+}
+
+async fn a_budget_of_a_flow_stops_the_claims_of_its_members(world: World) {
+    let flow_id = FlowId::from_uuid(world.uuid());
+    let flow = CreateFlowArgs { flow_id, flow_kind: "pipeline".into(), namespace: world.namespace() };
+    world.backend.create_flow(flow).await.unwrap();
+    let budget = scoped(&world, "flow", &flow_id.to_string()).await;
+    exhaust(&world, budget).await;
+    let member = CreateExecutionArgs { execution_id: Some(world.member_id(flow_id)), ..world.submission() };
+    let member = world.submit(member).await;
+    let args = AddExecutionToFlowArgs { flow_id, execution_id: member };
+    world.backend.add_execution_to_flow(args).await.unwrap();
+    assert!(world.claim().await.is_none());
+
+    world.backend.reset_budget(budget).await.unwrap();
+    world.run_due().await;
+
     assert!(world.claim().await.is_some());
 }
 

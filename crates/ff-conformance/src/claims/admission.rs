@@ -3,13 +3,14 @@
 use ff_core::backend::budgets::{CreateBudgetArgs, ReportUsageAdminArgs};
 use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome};
 use ff_core::backend::quotas::CreateQuotaPolicyArgs;
+use ff_core::capability::CapabilitySet;
 use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{BlockingReason, EligibilityState, PublicState};
 use serde_json::json;
 
 use super::reserve::worker_args;
-use super::{claim_args, claim_offering, info};
+use super::{claim_args, claim_offering, info, policy};
 use crate::cases;
 use crate::world::World;
 
@@ -21,6 +22,7 @@ cases!["claims":
     a_full_window_opens_with_time,
     a_closed_quota_hides_no_other_work,
     a_closed_quota_parks_one_execution_only,
+    a_quota_that_fills_up_on_the_way_hides_no_other_work,
     a_claim_asks_the_budget,
     a_spent_budget_hides_no_other_work,
     a_budget_of_the_lane_counts_for_all_its_work,
@@ -258,4 +260,16 @@ async fn a_scheduler_grants_no_more_than_the_quota_admits(world: World) {
         assert!(matches!(grant(&world).await, ClaimForWorkerOutcome::Granted(_)));
     }
     assert_eq!(grant(&world).await, ClaimForWorkerOutcome::NoWork);
+}
+
+async fn a_quota_that_fills_up_on_the_way_hides_no_other_work(world: World) {
+    let quota = quota(&world, json!({"max_concurrent": 1})).await;
+    for _ in 0..100 {
+        limited(&world, quota).await;
+    }
+    world.advance(1);
+    let plain = world.create().await;
+    let claimed = world.backend.claim_many(&world.lane(), &CapabilitySet::default(), policy("worker-a"), 10).await;
+    assert_eq!(claimed.unwrap().len(), 2);
+    assert_eq!(world.state(plain).await, PublicState::Active);
 }

@@ -61,7 +61,7 @@ async fn unblock(world: &World, id: ExecutionId, reason: &str) -> Result<()> {
 }
 
 #[track_caller]
-fn rejected(outcome: BlockExecutionForAdmissionOutcome) {
+fn rejected(outcome: &BlockExecutionForAdmissionOutcome) {
     assert!(matches!(outcome, BlockExecutionForAdmissionOutcome::Rejected { .. }), "{outcome:?}");
 }
 
@@ -146,24 +146,24 @@ async fn a_block_for_an_unknown_reason_is_refused(world: World) {
 async fn a_block_never_overwrites_another(world: World) {
     let delayed =
         world.submit(CreateExecutionArgs { delay_until: Some(world.now().plus(10)), ..world.submission() }).await;
-    rejected(block(&world, delayed, "waiting_for_budget").await.unwrap());
+    rejected(&block(&world, delayed, "waiting_for_budget").await.unwrap());
     assert_eq!(world.state(delayed).await, PublicState::Delayed);
 
     let id = world.create().await;
     block(&world, id, "paused_by_operator").await.unwrap();
-    rejected(block(&world, id, "waiting_for_budget").await.unwrap());
-    rejected(block(&world, id, "paused_by_operator").await.unwrap());
+    rejected(&block(&world, id, "waiting_for_budget").await.unwrap());
+    rejected(&block(&world, id, "paused_by_operator").await.unwrap());
     assert_eq!(info(&world, id).await.state_vector.eligibility_state, EligibilityState::BlockedByOperator);
 
     let (active, _) = world.claim_one().await;
-    rejected(block(&world, active, "waiting_for_budget").await.unwrap());
+    rejected(&block(&world, active, "waiting_for_budget").await.unwrap());
 }
 
 async fn a_block_in_another_lane_is_rejected(world: World) {
     let id = world.create().await;
     let elsewhere = LaneId::new("elsewhere").unwrap();
     let args = BlockExecutionForAdmissionArgs { lane_id: elsewhere, ..admission(&world, id, "waiting_for_budget") };
-    rejected(world.backend.block_execution_for_admission(args).await.unwrap());
+    rejected(&world.backend.block_execution_for_admission(args).await.unwrap());
     assert_eq!(world.state(id).await, PublicState::Waiting);
 }
 

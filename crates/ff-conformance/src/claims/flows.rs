@@ -1,6 +1,8 @@
 //! Claims and cancelled flows.
 
-use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowHeaderArgs, CreateFlowArgs};
+use ff_core::backend::flows::{
+    AddExecutionToFlowArgs, CancelFlowHeaderArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs,
+};
 use ff_core::backend::ingress::CreateExecutionArgs;
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::state::PublicState;
@@ -9,13 +11,15 @@ use serde_json::json;
 use super::{claim_args, grant_args};
 use crate::cases;
 use crate::expect::contention;
-use crate::world::World;
+use crate::world::{LEASE_MS, World};
 
 cases!["claims":
     a_member_of_a_flow_that_is_being_cancelled_is_not_claimed,
     a_grant_of_a_member_of_a_cancelled_flow_is_worth_nothing,
     an_operator_does_not_take_a_member_of_a_cancelled_flow,
     members_of_a_flow_cancelled_alone_stay_claimable,
+    a_member_that_comes_back_after_its_flow_was_cancelled_is_cancelled,
+    a_lost_member_of_a_draining_flow_is_reclaimed,
 ];
 
 async fn member(world: &World) -> (FlowId, ExecutionId) {
@@ -70,6 +74,30 @@ async fn an_operator_does_not_take_a_member_of_a_cancelled_flow(world: World) {
 async fn members_of_a_flow_cancelled_alone_stay_claimable(world: World) {
     let (flow, id) = member(&world).await;
     cancel(&world, flow, "flow_only").await;
+    assert!(world.claim().await.is_some());
+    assert_eq!(world.state(id).await, PublicState::Active);
+}
+
+async fn a_member_that_comes_back_after_its_flow_was_cancelled_is_cancelled(world: World) {
+    let (flow, id) = member(&world).await;
+    let handle = world.claim().await.expect("the member is claimable");
+    let cancel = world.backend.cancel_flow(flow, CancelFlowPolicy::CancelPending, CancelFlowWait::NoWait {}).await;
+    assert!(cancel.is_ok());
+    world.run_due().await;
+    assert_eq!(world.state(id).await, PublicState::Active);
+    world.backend.delay(&handle, world.now().plus(10)).await.unwrap();
+    world.pass(10).await;
+
+    assert!(world.claim().await.is_none());
+
+    assert_eq!(world.state(id).await, PublicState::Cancelled);
+}
+
+async fn a_lost_member_of_a_draining_flow_is_reclaimed(world: World) {
+    let (flow, id) = member(&world).await;
+    world.claim().await.expect("the member is claimable");
+    cancel(&world, flow, "cancel_pending").await;
+    world.pass(LEASE_MS).await;
     assert!(world.claim().await.is_some());
     assert_eq!(world.state(id).await, PublicState::Active);
 }

@@ -61,12 +61,7 @@ pub(crate) const fn quorum(k: u64, on_satisfied: OnSatisfied) -> EdgeDependencyP
 }
 
 pub(crate) fn edge(from: &str, to: &str) -> FlowEdge {
-    FlowEdge {
-        from: from.to_owned(),
-        to: to.to_owned(),
-        kind: DependencyKind::SuccessOnly,
-        data_passing_ref: None,
-    }
+    FlowEdge { from: from.to_owned(), to: to.to_owned(), kind: DependencyKind::SuccessOnly, data_passing_ref: None }
 }
 
 pub(crate) fn edges(pairs: &[(&str, &str)]) -> Vec<FlowEdge> {

@@ -2,11 +2,12 @@
 
 use ff_core::backend::flows::{
     AddExecutionToFlowArgs, AddExecutionToFlowResult, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs,
-    CreateFlowResult,
+    CreateFlowResult, SubmitFlowArgs,
 };
 use ff_core::backend::ingress::CreateExecutionArgs;
+use ff_core::backend::quotas::CreateQuotaPolicyArgs;
 use ff_core::error::{Entity, StateKind, ValidationKind};
-use ff_core::ids::{ExecutionId, FlowId, Namespace};
+use ff_core::ids::{ExecutionId, FlowId, Namespace, QuotaPolicyId};
 use ff_core::state::{FlowState, PublicState};
 
 use super::kit;
@@ -23,6 +24,7 @@ cases!["flows":
     refused_memberships_are_explained_in_order,
     an_execution_of_another_namespace_looks_absent_to_a_flow,
     executions_that_run_or_are_over_may_become_members,
+    a_quota_of_a_flow_limits_its_members,
 ];
 
 fn args(world: &World, flow_id: FlowId) -> CreateFlowArgs {
@@ -152,4 +154,33 @@ async fn executions_that_run_or_are_over_may_become_members(world: World) {
     assert_eq!(world.state(running).await, PublicState::Active);
     assert_eq!(world.state(over).await, PublicState::Completed);
     world.backend.complete(&handle, None).await.unwrap();
+}
+
+async fn a_quota_of_a_flow_limits_its_members(world: World) {
+    let submitted = FlowId::from_uuid(world.uuid());
+    let grown = kit::flow(&world).await;
+    for flow in [submitted, grown] {
+        let quota = CreateQuotaPolicyArgs {
+            quota_policy_id: QuotaPolicyId::from_uuid(world.uuid()),
+            namespace: world.namespace(),
+            scope_type: "flow".to_owned(),
+            scope_id: flow.to_string(),
+            window_seconds: 0,
+            max_requests_per_window: 0,
+            max_concurrent: 1,
+            jitter_ms: 0,
+        };
+        world.backend.create_quota_policy(quota).await.unwrap();
+    }
+    let args = kit::graph(&world, kit::nodes(&["a", "b"]), Vec::new());
+    world.backend.submit_flow(SubmitFlowArgs { flow_id: Some(submitted), ..args }).await.unwrap();
+    kit::member(&world, grown, "c").await;
+    kit::member(&world, grown, "d").await;
+    for (first, second) in [("a", "b"), ("c", "d")] {
+        let handle = kit::claim_now(&world, first).await;
+        assert!(kit::claim(&world, second).await.is_none());
+        world.backend.complete(&handle, None).await.unwrap();
+        world.run_due().await;
+        kit::complete(&world, second).await;
+    }
 }

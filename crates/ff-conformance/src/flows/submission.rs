@@ -220,8 +220,7 @@ async fn whatever_creating_a_member_refuses_refuses_the_graph(world: World) {
 async fn a_refused_graph_leaves_no_trace(world: World) {
     let flow_id = FlowId::from_uuid(world.uuid());
     let bad = FlowNode { tags: BTreeMap::from([("bad".to_owned(), "1".to_owned())]), ..node("second") };
-    let args =
-        SubmitFlowArgs { flow_id: Some(flow_id), ..kit::graph(&world, vec![node("first"), bad], Vec::new()) };
+    let args = SubmitFlowArgs { flow_id: Some(flow_id), ..kit::graph(&world, vec![node("first"), bad], Vec::new()) };
     expect::invalid(world.backend.submit_flow(args).await, ValidationKind::InvalidTagKey);
     assert_eq!(world.backend.describe_flow(flow_id).await.unwrap(), None);
     assert!(kit::claim(&world, "first").await.is_none());

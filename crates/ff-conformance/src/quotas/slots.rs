@@ -4,8 +4,10 @@ use ff_core::backend::attempts::{CancelExecutionArgs, FailureReason};
 use ff_core::backend::budgets::CreateBudgetArgs;
 use ff_core::backend::leases::RevokeLeaseArgs;
 use ff_core::backend::quotas::{CheckAdmissionArgs, CheckAdmissionResult, CreateQuotaPolicyArgs, ReleaseAdmissionArgs};
+use ff_core::backend::signals::SeedWaitpointHmacSecretArgs;
+use ff_core::backend::suspension::{ResumeCondition, SuspendArgs, SuspensionReasonCode, WaitpointBinding};
 use ff_core::handle::{Handle, HandleKind};
-use ff_core::ids::{BudgetId, ExecutionId, FenceTriple, QuotaPolicyId};
+use ff_core::ids::{BudgetId, ExecutionId, FenceTriple, QuotaPolicyId, SuspensionId, WaitpointId};
 use ff_core::policy::{BackoffStrategy, ExecutionPolicy, RetryPolicy, TimeoutPolicy};
 use ff_core::rules::fence::CancelSource;
 use ff_core::rules::retry::FailureClass;
@@ -21,6 +23,7 @@ cases!["quotas":
     failing_for_good_frees_the_slot,
     scheduling_a_retry_frees_the_slot,
     a_delay_frees_the_slot,
+    suspending_frees_the_slot,
     cancelling_frees_the_slot,
     a_deadline_frees_the_slot,
     a_lost_lease_keeps_the_slot,
@@ -97,6 +100,21 @@ async fn scheduling_a_retry_frees_the_slot(world: World) {
 async fn a_delay_frees_the_slot(world: World) {
     let (_, _, handle, second) = contended(&world, ExecutionPolicy::default()).await;
     world.backend.delay(&handle, world.now().plus(600_000)).await.unwrap();
+    is_claimed_next(&world, second).await;
+}
+
+async fn suspending_frees_the_slot(world: World) {
+    let secret = SeedWaitpointHmacSecretArgs { kid: "k1".into(), secret_hex: "5e".repeat(32).as_str().into() };
+    world.backend.seed_waitpoint_hmac_secret(secret).await.unwrap();
+    let (_, first, handle, second) = contended(&world, ExecutionPolicy::default()).await;
+    let args = SuspendArgs::new(
+        SuspensionId::from_uuid(world.uuid()),
+        WaitpointBinding::fresh(WaitpointId::from_uuid(world.uuid())),
+        ResumeCondition::OperatorOnly {},
+        SuspensionReasonCode::ManualPause,
+    );
+    world.backend.suspend(&handle, args).await.unwrap();
+    assert_eq!(world.state(first).await, PublicState::Suspended);
     is_claimed_next(&world, second).await;
 }
 

@@ -34,7 +34,7 @@ cases!["signals":
     closing_again_changes_nothing,
     only_its_execution_closes_a_waitpoint,
     the_end_of_an_execution_closes_its_pending_waitpoints,
-    a_damaged_waitpoint_is_told_as_such,
+    damaged_records_are_told_as_such,
 ];
 
 async fn issue(world: &World, handle: &Handle, key: &str) -> PendingWaitpoint {
@@ -286,7 +286,7 @@ async fn the_end_of_an_execution_closes_its_pending_waitpoints(world: World) {
     state(world.backend.deliver_signal(to(id, &waitpoint, "go")).await, StateKind::TargetNotSignalable);
 }
 
-async fn a_damaged_waitpoint_is_told_as_such(world: World) {
+async fn damaged_records_are_told_as_such(world: World) {
     let (id, handle) = held(&world).await;
     let waitpoint = issue(&world, &handle, "a").await;
     world.damage(Damage::Waitpoint(id, waitpoint.waitpoint_id)).await;
@@ -295,9 +295,10 @@ async fn a_damaged_waitpoint_is_told_as_such(world: World) {
     invalid(token, ValidationKind::Corruption);
     let closed = world.backend.close_waitpoint(id, waitpoint.waitpoint_id, world.now()).await;
     invalid(closed, ValidationKind::Corruption);
+    invalid(world.backend.deliver_signal(to(id, &waitpoint, "go")).await, ValidationKind::Corruption);
+    world.damage(Damage::Execution(id)).await;
     let listed = world.backend.list_pending_waitpoints(ListPendingWaitpointsArgs::new(id)).await;
     invalid(listed, ValidationKind::Corruption);
-    invalid(world.backend.deliver_signal(to(id, &waitpoint, "go")).await, ValidationKind::Corruption);
     let another = world.backend.create_waitpoint(&handle, "b", Duration::from_secs(1)).await;
     invalid(another, ValidationKind::Corruption);
 }

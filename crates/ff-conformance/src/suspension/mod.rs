@@ -4,6 +4,7 @@ mod bindings;
 mod fences;
 pub(crate) mod fixtures;
 mod listing;
+mod neighbours;
 mod resume;
 mod suspend;
 mod timeouts;
@@ -20,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         resume::cases(),
         timeouts::cases(),
         listing::cases(),
+        neighbours::cases(),
     ]
     .into_iter()
     .flatten()

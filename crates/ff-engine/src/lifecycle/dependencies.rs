@@ -4,7 +4,7 @@ use ff_core::Result;
 use ff_core::rules::edge_groups::{sibling_cancel, verdict};
 use ff_core::state::EdgeGroupState;
 
-use super::graph::{pass_data, unsettled_upstreams};
+use super::graph::{live_upstreams, pass_data};
 use crate::key::Key;
 use crate::records::{EdgeGroup, Execution};
 use crate::store::Tx;
@@ -64,7 +64,7 @@ async fn close(
     let now = tx.now();
     group.decide(decided, now);
     if let Some(reason) = sibling_cancel(group.policy, decided) {
-        let siblings = unsettled_upstreams(tx, &group).await?;
+        let siblings = live_upstreams(tx, &group).await?;
         group.owe_cancellations(reason.as_str(), siblings, now);
     }
     if decided == EdgeGroupState::Satisfied {

@@ -136,12 +136,7 @@ pub(crate) async fn end(tx: &mut dyn Tx, mut subject: Subject, ending: Ending) -
 }
 
 /// Ends the current attempt, if one is open, and closes its stream.
-pub(crate) async fn end_attempt(
-    tx: &mut dyn Tx,
-    execution: &Execution,
-    end: AttemptEnd,
-    stream: StreamCloseReason,
-) -> Result<()> {
+async fn end_attempt(tx: &mut dyn Tx, execution: &Execution, end: AttemptEnd, stream: StreamCloseReason) -> Result<()> {
     if execution.attempt_count == 0 {
         return Ok(());
     }

@@ -10,10 +10,10 @@ mod subject;
 mod suspension;
 
 pub(crate) use cancelling::{CancelExecution, cancel_internal};
-pub(crate) use ending::{Ending, Retry, end, end_attempt, finish, retry_later};
+pub(crate) use ending::{Ending, Retry, end, finish, retry_later};
 pub(crate) use ownership::{
     Handover, close_stream, fence_check, fenced, hand_over, mark_expired, park_attempt, parked, released,
-    start_attempt, stored_ownership,
+    stored_ownership,
 };
 pub(crate) use policy::policy;
 pub(crate) use subject::Subject;

@@ -204,7 +204,7 @@ fn emit_acquired(tx: &mut dyn Tx, subject: &Subject, lost_epoch: Option<LeaseEpo
 }
 
 /// Records a new attempt for the current lease.
-pub(crate) fn start_attempt(tx: &mut dyn Tx, execution: &Execution, kind: AttemptType, lineage: Option<Lineage>) {
+fn start_attempt(tx: &mut dyn Tx, execution: &Execution, kind: AttemptType, lineage: Option<Lineage>) {
     let (Some(lease), Some(id)) = (&execution.lease, execution.attempt_id) else { return };
     let now = tx.now();
     tx.put(Attempt {

@@ -48,14 +48,18 @@ fn close_waitpoint(tx: &mut dyn Tx, record: Record, reason: CloseReason) {
 
 /// Closes every waitpoint that is still open, pending ones included.
 pub(crate) async fn close_all_waitpoints(tx: &mut dyn Tx, execution: ExecutionId, reason: CloseReason) -> Result<()> {
-    let all = Bounds::first(BOUND_WAITPOINTS_MAX + PENDING_WAITPOINTS_MAX);
-    let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), all).await?;
-    let now = tx.now();
-    for mut waitpoint in open {
-        waitpoint.close(reason, now);
-        tx.put(waitpoint);
+    let most = BOUND_WAITPOINTS_MAX + PENDING_WAITPOINTS_MAX;
+    loop {
+        let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), Bounds::first(most)).await?;
+        let (found, now) = (open.len(), tx.now());
+        for mut waitpoint in open {
+            waitpoint.close(reason, now);
+            tx.put(waitpoint);
+        }
+        if found < most {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// How a suspended execution goes on.

@@ -173,6 +173,7 @@ impl Stored for Waitpoint {
         out.push(Entry::new(Index::WaitpointsOf(self.execution), by_id()));
         if self.state.is_open() {
             out.push(Entry::new(Index::OpenWaitpointsOf(self.execution), by_id()));
+            out.push(Entry::new(Index::OpenWaitpointsNamed(self.execution, self.key.clone()), by_id()));
         }
         if let (WaitpointState::Pending, Some(at)) = (self.state, self.expires_at) {
             out.push(Entry::new(Index::Due(DueKind::WaitpointExpiry), Position::at(at, *self.id.uuid().as_bytes())));

@@ -207,10 +207,14 @@ pub(crate) async fn quota_facts<S: Store>(
     quota: QuotaPolicyId,
 ) -> Result<Option<(AdmissionLimits, AdmissionFacts)>> {
     let home = engine.counts().of_quota(quota);
-    let policy: Option<QuotaPolicy> = read_one(&engine.store, Key::quota_policy(home, quota)).await?;
-    let Some(limits) = policy.and_then(|policy| policy.bounds()) else { return Ok(None) };
-    let usage: Option<QuotaUsage> = read_one(&engine.store, Key::quota_usage(home, quota)).await?;
-    let Some(usage) = usage else { return Ok(Some((limits, AdmissionFacts::default()))) };
+    let keys = [Key::quota_policy(home, quota), Key::quota_usage(home, quota)];
+    let mut found = engine.store.read(&keys).await?.into_iter().flatten();
+    let Some(limits) = found.next().and_then(|record| QuotaPolicy::try_from(record).ok()?.bounds()) else {
+        return Ok(None);
+    };
+    let Some(usage) = found.next().and_then(|record| QuotaUsage::try_from(record).ok()) else {
+        return Ok(Some((limits, AdmissionFacts::default())));
+    };
     let mut facts = AdmissionFacts { holders: usage.holders, ..AdmissionFacts::default() };
     let kept = usage.entries_of(DIMENSION_DEFAULT);
     if limits.rate_limit > 0 && kept > 0 {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use ff_core::Result;
 use ff_core::error::EngineError;
 use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId, QuotaPolicyId};
 use ff_core::partition::Partition;
+use ff_core::{Result, TimestampMs};
 use uuid::Uuid;
 
 use super::admission::{Admitted, Denial, admit, withdraw};
 use super::grants::{Holder, live_grant, put_grant};
-use super::ownership::{Owned, end_over_cap, grant_kind, is_being_cancelled, reclaim_cap, take};
+use super::ownership::{Owned, cancel_if_owed, end_over_cap, grant_kind, reclaim_cap, take};
 use super::parking::{Offer, free_routes, park_behind_gates, park_denied, park_unroutable};
 pub(crate) use super::queue::Seeker;
 use super::queue::{HEADS_PAGE, Queues, heads};
@@ -103,14 +103,21 @@ impl<S: Store> Hunt<'_, S> {
     }
 
     async fn search(&mut self, queues: &Queues) -> Result<()> {
-        let indexes = queues.indexes();
         let mut fruitless = 0;
         let mut after = None;
-        while self.caught.len() < self.wanted && fruitless < FRUITLESS_MAX && !indexes.is_empty() {
+        while self.caught.len() < self.wanted && fruitless < FRUITLESS_MAX {
+            let indexes = queues.indexes(&self.closed);
+            if indexes.is_empty() {
+                return Ok(());
+            }
             let (candidates, next) = heads(self.engine, &indexes, after).await?;
             for candidate in candidates {
                 if self.caught.len() >= self.wanted {
                     return Ok(());
+                }
+                // A lost execution has its slots already.
+                if !candidate.is_lost() && candidate.class.gates.iter().any(|gate| self.closed.contains(gate)) {
+                    continue;
                 }
                 match self.try_candidate(&candidate).await? {
                     Some(catch) => self.caught.push(catch),
@@ -125,17 +132,15 @@ impl<S: Store> Hunt<'_, S> {
         Ok(())
     }
 
-    /// Admission, then the prize; an admission without a prize is withdrawn.
+    /// Admission, then the prize. An admission whose prize somebody else got is withdrawn; when it is not known whether the commit
+    /// happened, the end of its provisional time tells.
     async fn try_candidate(&mut self, candidate: &Execution) -> Result<Option<Catch>> {
-        // A lost execution has its slots already.
-        if !candidate.is_lost() && candidate.class.gates.iter().any(|gate| self.closed.contains(gate)) {
-            return Ok(None);
-        }
         let patience = match self.prize {
             Prize::Lease { .. } => DIRECT_ADMISSION_MS,
             Prize::Grant { ttl_ms } => ttl_ms,
         };
-        let until = self.engine.store.now().await?.plus(patience);
+        let now = self.engine.store.now().await?;
+        let until = now.plus(patience);
         let quotas = match admit(self.engine, candidate, until).await? {
             Admitted::Yes { quotas } => quotas,
             Admitted::No { gate, retry_at, detail } => {
@@ -146,27 +151,23 @@ impl<S: Store> Hunt<'_, S> {
                 return Ok(None);
             }
         };
-        let taken = self.secure(candidate, &quotas).await;
-        if !matches!(taken, Ok(Some(_))) {
-            withdraw(self.engine, candidate.id, &quotas).await?;
-        }
-        match taken {
-            Err(EngineError::Contention(_)) => Ok(None),
-            other => other,
-        }
-    }
-
-    async fn secure(&self, candidate: &Execution, quotas: &[QuotaPolicyId]) -> Result<Option<Catch>> {
         let secure = Secure {
             execution: candidate.id,
             epoch: candidate.epoch,
             holder: self.holder.clone(),
             prize: self.prize,
-            first: self.engine.mint().await?,
-            second: self.engine.mint().await?,
-            quotas: quotas.to_vec(),
+            until,
+            first: self.engine.uuid_at(now),
+            second: self.engine.uuid_at(now),
+            quotas,
         };
-        self.engine.run(&secure).await
+        match self.engine.run(&secure).await {
+            Ok(None) | Err(EngineError::Contention(_)) => {
+                withdraw(self.engine, candidate.id, &secure.quotas).await?;
+                Ok(None)
+            }
+            caught => caught,
+        }
     }
 }
 
@@ -177,6 +178,8 @@ struct Secure {
     epoch: LeaseEpoch,
     holder: Holder,
     prize: Prize,
+    /// Until then the admission holds.
+    until: TimestampMs,
     /// The lease or the grant.
     first: Uuid,
     /// The attempt.
@@ -202,9 +205,10 @@ impl Op for Secure {
         let execution = &subject.execution;
         let is_there = execution.epoch == self.epoch && (execution.is_eligible() || execution.reclaim_open);
         if !is_there
+            || self.until.is_due(tx.now())
             || !execution.class.requirement.is_covered_by(&self.holder.capabilities)
             || live_grant(tx, self.execution).await?.is_some()
-            || is_being_cancelled(tx, execution).await?
+            || cancel_if_owed(tx, &subject).await?
         {
             return Ok(None);
         }
@@ -214,9 +218,10 @@ impl Op for Secure {
             return Ok(None);
         }
         match self.prize {
-            Prize::Grant { ttl_ms } => {
-                let grant =
-                    put_grant(tx, &subject.execution, kind, &self.holder, self.first, self.quotas.clone(), ttl_ms);
+            Prize::Grant { .. } => {
+                // The grant must not outlive the admission it stands on.
+                let (ttl_ms, quotas) = (self.until.since(tx.now()), self.quotas.clone());
+                let grant = put_grant(tx, &subject.execution, kind, &self.holder, self.first, quotas, ttl_ms);
                 Ok(Some(Catch::Granted(grant)))
             }
             Prize::Lease { ttl_ms } => {

@@ -1,17 +1,19 @@
 //! Taking ownership: the one way behind every kind of claim.
 
-use ff_core::backend::flows::CancelFlowPolicy;
 use ff_core::error::BugKind;
 use ff_core::handle::{Handle, HandleKind, HandlePayload};
 use ff_core::ids::AttemptId;
 use ff_core::policy::DEFAULT_MAX_RECLAIM_COUNT;
+use ff_core::rules::fence::CancelSource;
 use ff_core::state::{AttemptState, AttemptType};
 use ff_core::{EngineError, Result};
 
 use crate::engine::Engine;
 use crate::key::Key;
+use crate::lifecycle::graph::owes_cancellation;
 use crate::lifecycle::{Ending, Handover, Subject, finish, hand_over};
-use crate::records::{Definition, Execution, Flow, GrantKind, Taker};
+use crate::ops::flows::cancel::continuation_key;
+use crate::records::{Continuation, Definition, Execution, Flow, FlowCancellation, GrantKind, Taker};
 use crate::store::{Store, Tx};
 
 /// An execution that has just got an owner.
@@ -50,12 +52,30 @@ pub(crate) async fn take(
     Ok(Owned { execution: subject.execution, kind, attempt_type })
 }
 
-/// Whether the execution belongs to a flow whose cancellation is about to reach it.
+/// Whether the execution belongs to a flow whose cancellation is to reach it.
 pub(crate) async fn is_being_cancelled(tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
-    let Some(flow) = execution.flow_id else { return Ok(false) };
+    Ok(cancellation_owed(tx, execution).await?.is_some())
+}
+
+async fn cancellation_owed(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<FlowCancellation>> {
+    let Some(flow) = execution.flow_id else { return Ok(None) };
     let flow = tx.get::<Flow>(Key::flow(execution.id.partition(), flow)).await?;
-    let cancellation = flow.and_then(|flow| flow.cancellation);
-    Ok(cancellation.is_some_and(|cancellation| cancellation.policy != CancelFlowPolicy::FlowOnly))
+    let owed = |cancellation: &FlowCancellation| owes_cancellation(cancellation.policy, execution);
+    Ok(flow.and_then(|flow| flow.cancellation).filter(owed))
+}
+
+/// Cancels a member that its cancelled flow missed: it was active while the others were cancelled, and handed back since. Leaves it
+/// alone while the flow's own work goes on. Says whether it was owed a cancellation.
+pub(crate) async fn cancel_if_owed(tx: &mut dyn Tx, subject: &Subject) -> Result<bool> {
+    let execution = &subject.execution;
+    let Some(cancellation) = cancellation_owed(tx, execution).await? else { return Ok(false) };
+    if let Some(flow) = execution.flow_id
+        && tx.get::<Continuation>(continuation_key(execution.id.partition(), flow)).await?.is_none()
+    {
+        let ending = Ending::cancelled(cancellation.reason, CancelSource::FlowCascade.as_str());
+        finish(tx, subject.clone(), ending).await?;
+    }
+    Ok(true)
 }
 
 /// How many lost leases the execution survives; `asked` counts where the policy does not say.

@@ -66,18 +66,21 @@ impl Queues {
         Ok(queues)
     }
 
-    /// The queues to look into: claimable executions, and those whose lease was lost. A lost one still has its slot, so a quota that is
-    /// full does not keep it from going on.
-    pub(super) fn indexes(&self) -> Vec<Index> {
-        let eligible =
-            |class: &LaneClass| Index::Eligible(class.namespace.clone(), class.lane.clone(), class.class.clone());
-        let lost =
-            |class: &LaneClass| Index::Reclaimable(class.namespace.clone(), class.lane.clone(), class.class.clone());
-        let only_full = |class: &&LaneClass| {
-            class.class.gates.iter().all(|gate| matches!(gate, Gate::Quota(_)) || !self.closed.contains_key(gate))
-        };
-        let open = self.open.iter().flat_map(|class| [eligible(class), lost(class)]);
-        open.chain(self.gated.iter().filter(only_full).map(lost)).collect()
+    /// The queues to look into: claimable executions, and those whose lease was lost. A class behind a closed gate is left out, one
+    /// that closed since (`shut`) too; but a lost execution still has its slot, so a quota that is full does not hold it back.
+    pub(super) fn indexes(&self, shut: &BTreeSet<Gate>) -> Vec<Index> {
+        let is_closed = |gate: &&Gate| self.closed.contains_key(gate) || shut.contains(gate);
+        let mut indexes = Vec::new();
+        for LaneClass { namespace, lane, class } in self.open.iter().chain(&self.gated) {
+            let mut closed = class.gates.iter().filter(is_closed).peekable();
+            if closed.peek().is_none() {
+                indexes.push(Index::Eligible(namespace.clone(), lane.clone(), class.clone()));
+            }
+            if closed.all(|gate| matches!(gate, Gate::Quota(_))) {
+                indexes.push(Index::Reclaimable(namespace.clone(), lane.clone(), class.clone()));
+            }
+        }
+        indexes
     }
 }
 

@@ -32,7 +32,7 @@ const fn parked_by(gate: Gate) -> Index {
 
 /// A name for the work of opening a gate; none when nobody waits there.
 pub(crate) async fn opening<S: Store>(engine: &Engine<S>, gate: Gate) -> Result<Option<Uuid>> {
-    if engine.store.count(&parked_by(gate)).await? == 0 {
+    if engine.store.list(&[parked_by(gate)], &Bounds::first(1)).await?.is_empty() {
         return Ok(None);
     }
     engine.mint().await.map(Some)

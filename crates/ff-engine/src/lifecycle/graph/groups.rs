@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use ff_core::Result;
 use ff_core::backend::flows::CancelFlowPolicy;
 use ff_core::ids::ExecutionId;
-use ff_core::rules::edge_groups::{EdgeFate, decide, sibling_cancel};
+use ff_core::rules::edge_groups::{EdgeFate, decide, sibling_cancel, verdict};
 use ff_core::rules::fence::CancelSource;
 use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState};
+use ff_core::{EngineError, Result};
 
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
@@ -90,7 +90,7 @@ async fn fire(
     let now = tx.now();
     group.decide(verdict, now);
     if let Some(reason) = sibling_cancel(group.policy, verdict) {
-        let siblings = unsettled_upstreams(tx, &group).await?;
+        let siblings = live_upstreams(tx, &group).await?;
         group.owe_cancellations(reason.as_str(), siblings, now);
     }
     let ended = match downstream.filter(|subject| !subject.execution.is_terminal()) {
@@ -111,12 +111,27 @@ async fn fire(
 /// The downstream may go on, with the results that were meant for it.
 async fn release(tx: &mut dyn Tx, group: &EdgeGroup, mut subject: Subject) -> Result<()> {
     pass_data(tx, group).await?;
+    let held = is_held_by_another(tx, group, &subject.execution).await?;
     subject.execution.close_generation(group.generation);
-    if waits(&subject.execution) {
+    if waits(&subject.execution) && !held {
         subject.execution.dependencies_satisfied(tx.now());
     }
     subject.save(tx);
     Ok(())
+}
+
+/// Whether a group beside this one holds the downstream: a replay re-opens groups while a later one may be open already.
+async fn is_held_by_another(tx: &mut dyn Tx, group: &EdgeGroup, downstream: &Execution) -> Result<bool> {
+    let others = BTreeSet::from([downstream.dependency_generation, group.generation + 1]);
+    for generation in others.into_iter().filter(|generation| *generation != group.generation) {
+        let other = tx.get::<EdgeGroup>(Key::edge_group(group.downstream, generation)).await?;
+        let open =
+            |other: EdgeGroup| other.running() > 0 && verdict(other.policy, other.counts) == EdgeGroupState::Pending;
+        if other.filter(EdgeGroup::is_pending).is_some_and(open) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// How a downstream ends that can never run: skipped, unless its cancelled flow owes it a cancellation anyway.
@@ -168,11 +183,23 @@ pub(crate) async fn pass_data(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<()> 
     Ok(())
 }
 
-/// The upstreams of a group that have not settled their edge, each once.
-pub(crate) async fn unsettled_upstreams(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<Vec<ExecutionId>> {
-    let edges = inbound(tx, group).await?;
-    let open = edges.iter().filter(|edge| matches!(edge.state, EdgeState::Staged | EdgeState::Unsatisfied));
-    Ok(open.map(|edge| edge.upstream).collect::<BTreeSet<_>>().into_iter().collect())
+/// The upstreams of a group that are not over, each once. One that does not decode is taken for live.
+pub(crate) async fn live_upstreams(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<Vec<ExecutionId>> {
+    let ids: BTreeSet<ExecutionId> = inbound(tx, group).await?.iter().map(|edge| edge.upstream).collect();
+    let keys: Vec<Key> = ids.iter().copied().map(Key::execution).collect();
+    if let Ok(found) = tx.load(&keys).await {
+        let live = |record: &Option<Record>| matches!(record, Some(Record::Execution(it)) if !it.is_terminal());
+        return Ok(ids.into_iter().zip(found).filter(|(_, record)| live(record)).map(|(id, _)| id).collect());
+    }
+    let mut live = Vec::new();
+    for id in ids {
+        match tx.get::<Execution>(Key::execution(id)).await {
+            Ok(found) if found.as_ref().is_none_or(Execution::is_terminal) => {}
+            Ok(_) | Err(EngineError::Validation { .. }) => live.push(id),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(live)
 }
 
 /// The edges of a group: as many as its downstream was given, read page by page.

@@ -16,7 +16,7 @@ use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
 use groups::Ends;
-pub(crate) use groups::{current_group, owes_cancellation, pass_data, unsettled_upstreams};
+pub(crate) use groups::{current_group, live_upstreams, owes_cancellation, pass_data};
 
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;

@@ -41,7 +41,8 @@ const fn owed(policy: CancelFlowPolicy, home: Partition, flow: FlowId) -> Option
     }
 }
 
-fn continuation_key(home: Partition, flow: FlowId) -> Key {
+/// Where the work of cancelling a flow's members is kept while there is any.
+pub(crate) fn continuation_key(home: Partition, flow: FlowId) -> Key {
     Key::continuation(home, continuation_id("cancel members", flow.uuid()))
 }
 

@@ -115,9 +115,8 @@ impl Op for SetLaneState {
         if let Some(lane) = stored.as_ref().filter(|lane| lane.state == args.state) {
             return Ok(info(lane.clone()));
         }
-        let is_new = stored.is_none();
         let mut lane = stored.unwrap_or_else(|| new_lane(&args.namespace, &args.lane_id, now));
-        if !is_new || lane.state != args.state {
+        if lane.state != args.state {
             lane.state = args.state;
             lane.since = now;
             lane.reason.clone_from(&args.reason);

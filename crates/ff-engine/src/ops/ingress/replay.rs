@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{ReplayExecutionArgs, ReplayExecutionResult};
+use ff_core::backend::subscriptions::{LeaseChange, ReplayType};
 use ff_core::error::StateKind;
 use ff_core::ids::{ExecutionId, FlowId, check_free_string};
 use ff_core::partition::Partition;
@@ -54,13 +55,18 @@ impl Op for Replay {
         let id = self.args.execution_id;
         let mut subject = Subject::load(tx, id).await?;
         check(tx, &subject.execution).await?;
-        let waiting = match (subject.execution.state().terminal_outcome, subject.execution.flow_id) {
-            (TerminalOutcome::Skipped, Some(flow)) => reopen_dependencies(tx, id, flow, self.continuation).await?,
-            _ => false,
+        let replay_type = match subject.execution.state().terminal_outcome {
+            TerminalOutcome::Skipped if subject.execution.flow_id.is_some() => ReplayType::SkippedFlowMember,
+            _ => ReplayType::Normal,
+        };
+        let waiting = match subject.execution.flow_id {
+            Some(flow) => reopen_dependencies(tx, id, flow, self.continuation).await?,
+            None => false,
         };
         let (reason, requested_by) = (self.args.reason.clone(), self.args.requested_by.clone());
         subject.execution.replay(reason.clone(), requested_by.clone(), waiting, tx.now());
         tx.delete(Key::outcome(id));
+        subject.emit_lease(tx, LeaseChange::ReplayInitiated { replay_type });
         subject.emit(tx, EventBody::Replayed { reason, requested_by });
         subject.save(tx);
         Ok(ReplayExecutionResult::Replayed { public_state: subject.execution.public_state() })
@@ -84,8 +90,8 @@ async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
     Ok(())
 }
 
-/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether any group is undecided.
-/// Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
+/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether an edge in force still holds
+/// it: however it ended, it must not run before its dependencies are satisfied. Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
 async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, first_id: Uuid) -> Result<bool> {
     let edges = inbound(tx, id, flow).await?;
     let mut waiting = false;
@@ -105,7 +111,7 @@ async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, fir
             group.sibling_cancel = None;
             tx.put(group.clone());
         }
-        waiting |= group.state == EdgeGroupState::Pending;
+        waiting |= group.state == EdgeGroupState::Pending && group.running() > 0;
     }
     settle_again(tx, id.partition(), flow, upstreams, first_id).await?;
     Ok(waiting)

@@ -21,6 +21,8 @@ pub(super) struct CreateWaitpoint {
     pub(super) key: String,
     pub(super) expires_in_ms: u64,
     pub(super) keyring: Keyring,
+    /// Open waitpoints of the execution, counted a moment before; a few more or less do not matter.
+    pub(super) open: u64,
 }
 
 #[async_trait::async_trait]
@@ -54,12 +56,11 @@ impl Op for CreateWaitpoint {
 impl CreateWaitpoint {
     /// Neither the key is taken nor are there too many.
     async fn check_free(&self, tx: &mut dyn Tx) -> Result<()> {
-        let all = Bounds::first(PENDING_WAITPOINTS_MAX);
-        let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(self.execution), all).await?;
-        if open.iter().any(|waitpoint| waitpoint.key == self.key) {
+        let same_key = Index::OpenWaitpointsNamed(self.execution, self.key.clone());
+        if !tx.range_of::<Waitpoint>(same_key, Bounds::first(1)).await?.is_empty() {
             return Err(ConflictKind::WaitpointAlreadyExists.into());
         }
-        if open.len() >= PENDING_WAITPOINTS_MAX {
+        if self.open >= PENDING_WAITPOINTS_MAX as u64 {
             return Err(EngineError::invalid(format_args!(
                 "too_many_pending_waitpoints: at most {PENDING_WAITPOINTS_MAX}"
             )));

@@ -21,6 +21,7 @@ use ff_core::token::WaitpointToken;
 use ff_core::{EngineError, Result, TimestampMs};
 
 use crate::engine::Engine;
+use crate::index::Index;
 use crate::key::Key;
 use crate::records::Waitpoint;
 use crate::store::Store;
@@ -76,6 +77,7 @@ impl<S: Store> Signals for Engine<S> {
             key: waitpoint_key.to_owned(),
             expires_in_ms,
             keyring: self.keyring().await?,
+            open: self.store.count(&Index::OpenWaitpointsOf(payload.execution_id)).await?,
         };
         self.run(&op).await?
     }

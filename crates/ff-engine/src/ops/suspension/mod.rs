@@ -69,20 +69,19 @@ impl<S: Store> Engine<S> {
     }
 
     async fn suspended_entries(&self, executions: &[Execution]) -> Result<Vec<SuspendedExecutionEntry>> {
-        let keys: Vec<Key> =
-            executions.iter().filter_map(|found| Some(Key::suspension(found.id, found.suspension?))).collect();
+        let open: Vec<_> = executions.iter().filter_map(|found| Some((found, found.suspension?))).collect();
+        let keys: Vec<Key> = open.iter().map(|(found, ordinal)| Key::suspension(found.id, *ordinal)).collect();
         let episodes = self.store.read(&keys).await?;
-        Ok(episodes
+        Ok(open
             .into_iter()
-            .filter_map(|record| match record {
-                Some(Record::Suspension(episode)) => Some(episode),
+            .zip(episodes)
+            .filter_map(|((found, _), record)| match record {
+                Some(Record::Suspension(episode)) => Some(SuspendedExecutionEntry {
+                    execution_id: found.id,
+                    timeout_at: found.suspension_timeout_at,
+                    reason: episode.reason,
+                }),
                 _ => None,
-            })
-            .zip(executions.iter().filter(|found| found.suspension.is_some()))
-            .map(|(episode, found)| SuspendedExecutionEntry {
-                execution_id: found.id,
-                timeout_at: found.suspension_timeout_at,
-                reason: episode.reason,
             })
             .collect())
     }
