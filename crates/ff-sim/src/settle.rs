@@ -46,10 +46,7 @@ pub(crate) async fn come_to_rest(world: &World) {
     world.clock.advance(u64::try_from(ahead).unwrap_or(0));
     world.restart_all().await;
     open_lanes(world).await;
-    for round in 0..ROUNDS {
-        if round > 5 {
-            cancel_strays(world).await;
-        }
+    for _ in 0..ROUNDS {
         register(world).await;
         reopen(world).await;
         run_all_due(world).await;
@@ -170,17 +167,6 @@ async fn cancel(world: &World, execution_id: ExecutionId) {
     let engine = world.engine();
     let call = Call::new("cancel_execution", execution_id.to_string()).of(execution_id);
     world.call(call, engine.cancel_execution(args)).await;
-}
-
-async fn cancel_strays(world: &World) {
-    let stray = |e: &Execution| {
-        let flow = e.flow_id.and_then(|flow| world.seen().mirror().flow(flow).cloned());
-        !e.is_terminal() && flow.is_some_and(|flow| !flow.is_open())
-    };
-    let all = executions(world, |_| true);
-    for execution in all.into_iter().filter(|e| stray(e)) {
-        cancel(world, execution.id).await;
-    }
 }
 
 /// Claims and completes everything that can be claimed, and takes over what was revoked.

@@ -172,12 +172,13 @@ fn member(step: &Step<'_>, before: Option<&Execution>, after: &Execution, findin
         let moved = before.is_some_and(|before| before.flow_id.is_some());
         findings.check(!moved, Invariant::MembershipIsMutual, || format!("{} moved to flow {flow}", after.id));
     }
-    // A replay by an operator goes past dependencies that never held the execution up.
-    let fresh = before.is_some_and(|before| before.attempt_count == 0 && before.replay_count == 0);
+    let fresh = before.is_some_and(|before| before.attempt_count == 0);
     if let (Some(after), true) = (granted(before, Some(after)), fresh) {
         let own = |group: &&EdgeGroup| group.generation == 0 && group.applied > 0 && Some(group.flow) == after.flow_id;
         let held = step.mirror.groups(after.id).find(own);
-        let free = held.is_none_or(|group| group.state == EdgeGroupState::Satisfied);
+        // A replay goes ahead when nothing is left to wait for, however it turned out.
+        let replayed = |group: &EdgeGroup| after.replay_count > 0 && group.running() == 0;
+        let free = held.is_none_or(|group| group.state == EdgeGroupState::Satisfied || replayed(group));
         findings.check(free, Invariant::DownstreamWaits, || {
             format!("{} started though its group is {:?}", after.id, held.map(|group| group.state))
         });
