@@ -8,12 +8,12 @@ use ff_core::backend::flows::{
     AddExecutionToFlowArgs, CancelFlowHeaderArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, FlowEdge, FlowNode,
     Flows, SubmitFlowArgs, SubmitFlowResult,
 };
-use ff_core::ids::{EdgeId, ExecutionId, FlowId};
+use ff_core::ids::{EdgeId, ExecutionId, FlowId, Namespace};
 use ff_core::policy::PolicyDocument;
 use ff_core::state::TerminalOutcome;
 
 use super::actions;
-use super::submitter::{create, policy, submission};
+use super::submitter::{create, policy, submission_in};
 use super::worker::{some_held, wait_children_with};
 use crate::call::{Call, Presents};
 use crate::memory::{EdgeNote, LANES, NAMESPACES, name, remember};
@@ -47,8 +47,8 @@ async fn create_flow(world: &World) {
     }
 }
 
-fn node(world: &World, label: &str, join: Option<EdgeDependencyPolicy>) -> FlowNode {
-    let policy = world.rng().chance(60).then(|| PolicyDocument::from(policy(world)));
+fn node(world: &World, namespace: &Namespace, label: &str, join: Option<EdgeDependencyPolicy>) -> FlowNode {
+    let policy = world.rng().chance(60).then(|| PolicyDocument::from(policy(world, namespace)));
     FlowNode {
         name: label.to_owned(),
         lane_id: name(world.rng().one_of(LANES)),
@@ -66,11 +66,12 @@ fn node(world: &World, label: &str, join: Option<EdgeDependencyPolicy>) -> FlowN
 
 /// Some sources, a join, and something after the join.
 async fn submit_flow(world: &World) {
+    let namespace: Namespace = name(world.rng().one_of(NAMESPACES));
     let sources = 2 + world.rng().below(3);
-    let mut nodes: Vec<FlowNode> = (0..sources).map(|at| node(world, &format!("s{at}"), None)).collect();
+    let mut nodes: Vec<FlowNode> = (0..sources).map(|at| node(world, &namespace, &format!("s{at}"), None)).collect();
     let join = join(world);
-    nodes.push(node(world, "join", Some(join)));
-    nodes.push(node(world, "after", None));
+    nodes.push(node(world, &namespace, "join", Some(join)));
+    nodes.push(node(world, &namespace, "after", None));
     let kind = world.rng().one_of([DependencyKind::SuccessOnly, DependencyKind::SuccessOnly, DependencyKind::Finished]);
     let edge = |from: &str, to: &str, data: bool| FlowEdge {
         from: from.to_owned(),
@@ -83,7 +84,6 @@ async fn submit_flow(world: &World) {
     if world.rng().chance(5) {
         edges.push(edge("after", "s0", false));
     }
-    let namespace: ff_core::ids::Namespace = name(world.rng().one_of(NAMESPACES));
     let idempotency_key = world.rng().chance(20).then(|| format!("graph-{}", world.rng().below(4)));
     let args = SubmitFlowArgs {
         flow_id: None,
@@ -115,16 +115,15 @@ async fn join_flow(world: &World, flow_id: FlowId, execution_id: ExecutionId) ->
 }
 
 /// A new execution in the partition of a flow, made its member.
-async fn new_member(world: &World, flow: FlowId, namespace: ff_core::ids::Namespace) -> Option<ExecutionId> {
+async fn new_member(world: &World, flow: FlowId, namespace: Namespace) -> Option<ExecutionId> {
     let id = ExecutionId::for_flow(flow, &COUNTS, world.rng().uuid());
-    let mut args = submission(world, Some(id));
-    args.namespace = namespace;
+    let mut args = submission_in(world, namespace, Some(id));
     args.idempotency_key = None;
     let id = create(world, args).await?;
     join_flow(world, flow, id).await.then_some(id)
 }
 
-fn some_flow(world: &World) -> Option<(FlowId, ff_core::ids::Namespace)> {
+fn some_flow(world: &World) -> Option<(FlowId, Namespace)> {
     world.rng().pick_recent(&world.memory().flows).cloned()
 }
 

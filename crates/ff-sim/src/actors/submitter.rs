@@ -6,7 +6,7 @@ use ff_core::backend::ingress::{
     ChangePriorityArgs, CreateExecutionArgs, CreateExecutionOutcome, CreateExecutionResult, Ingress,
     ReplayExecutionArgs,
 };
-use ff_core::ids::ExecutionId;
+use ff_core::ids::{ExecutionId, Namespace};
 use ff_core::policy::{
     BackoffStrategy, DEFAULT_DEDUP_WINDOW_MS, ExecutionPolicy, PolicyDocument, ReclaimBackoff, RetryPolicy,
     RoutingRequirements, SuspensionPolicy, TimeoutBehavior, TimeoutPolicy,
@@ -21,11 +21,15 @@ use crate::world::{COUNTS, World};
 actions![30 submit, 4 submit_again, 3 submit_batch, 3 submit_wrongly, 3 reprioritise, 5 replay];
 
 /// A policy with something of everything.
-pub(super) fn policy(world: &World) -> ExecutionPolicy {
-    let (budgets, quotas) = {
+pub(super) fn policy(world: &World, namespace: &Namespace) -> ExecutionPolicy {
+    let (mut budgets, mut quotas) = {
         let memory = world.memory();
         (memory.budgets.clone(), memory.quotas.clone())
     };
+    // What is attached must be of the same namespace; once in a while somebody does not know.
+    let knows = world.rng().chance(97);
+    budgets.retain(|(_, home)| !knows || home == namespace);
+    quotas.retain(|(_, home)| !knows || home == namespace);
     let rng = world.rng();
     let mut policy = ExecutionPolicy {
         retry_policy: rng.chance(70).then(|| RetryPolicy { max_retries: 2, ..RetryPolicy::default() }),
@@ -70,15 +74,17 @@ pub(super) fn policy(world: &World) -> ExecutionPolicy {
 
 /// A submission that should be accepted.
 pub(super) fn submission(world: &World, id: Option<ExecutionId>) -> CreateExecutionArgs {
-    let policy = world.rng().chance(80).then(|| policy(world));
+    let namespace: Namespace = name(world.rng().one_of(NAMESPACES));
+    submission_in(world, namespace, id)
+}
+
+/// A submission in a namespace.
+pub(super) fn submission_in(world: &World, namespace: Namespace, id: Option<ExecutionId>) -> CreateExecutionArgs {
+    let policy = world.rng().chance(80).then(|| policy(world, &namespace));
     let now = world.now();
     let rng = world.rng();
-    let mut args = CreateExecutionArgs::new(
-        id,
-        name(rng.one_of(NAMESPACES)),
-        name(rng.one_of(LANES)),
-        rng.one_of(["mail", "bill", "call"]),
-    );
+    let mut args =
+        CreateExecutionArgs::new(id, namespace, name(rng.one_of(LANES)), rng.one_of(["mail", "bill", "call"]));
     args.priority = i32::try_from(rng.between(0, 3)).unwrap_or(0) * 10;
     args.input_payload = vec![0xff, 0x00, 0x7f].into();
     args.policy = policy.map(PolicyDocument::from);

@@ -261,7 +261,8 @@ async fn renew(world: &World) {
 async fn renew_with(world: &World, held: &Held) {
     let engine = world.engine();
     if world.rng().chance(80) {
-        world.call(fenced("renew", held, ""), engine.renew(&held.handle)).await;
+        let reply = world.call(fenced("renew", held, ""), engine.renew(&held.handle)).await;
+        learn(world, held, &reply, false);
     } else {
         let args = RenewLeaseArgs {
             execution_id: held.execution,
@@ -281,7 +282,8 @@ async fn progress(world: &World) {
 
 async fn progress_with(world: &World, held: &Held) {
     let engine = world.engine();
-    world.call(fenced("progress", held, ""), engine.progress(&held.handle, Some(50), Some("half"))).await;
+    let reply = world.call(fenced("progress", held, ""), engine.progress(&held.handle, Some(50), Some("half"))).await;
+    learn(world, held, &reply, false);
 }
 
 async fn append(world: &World) {
@@ -302,7 +304,8 @@ async fn append_with(world: &World, held: &Held) {
     }
     let detail = frame.mode.word().as_str();
     let engine = world.engine();
-    world.call(fenced("append_frame", held, detail), engine.append_frame(&held.handle, frame)).await;
+    let reply = world.call(fenced("append_frame", held, detail), engine.append_frame(&held.handle, frame)).await;
+    learn(world, held, &reply, false);
 }
 
 async fn complete(world: &World) {
@@ -314,8 +317,9 @@ async fn complete(world: &World) {
 async fn complete_with(world: &World, held: &Held) {
     let result = world.rng().chance(70).then(|| vec![0xde, 0xad].into());
     let engine = world.engine();
-    let reply = if world.rng().chance(85) {
-        world.call(fenced("complete", held, ""), engine.complete(&held.handle, result)).await.is_done()
+    if world.rng().chance(85) {
+        let reply = world.call(fenced("complete", held, ""), engine.complete(&held.handle, result)).await;
+        learn(world, held, &reply, true);
     } else {
         let args = CompleteExecutionArgs {
             execution_id: held.execution,
@@ -324,14 +328,19 @@ async fn complete_with(world: &World, held: &Held) {
             result_payload: result,
             source: CancelSource::LeaseHolder,
         };
-        world.call(fenced("complete_execution", held, ""), engine.complete_execution(args)).await.is_done()
-    };
-    settle(world, held, reply);
+        let reply = world.call(fenced("complete_execution", held, ""), engine.complete_execution(args)).await;
+        learn(world, held, &reply, true);
+    }
 }
 
-/// A handle that has done its work is kept only to be misused.
-fn settle(world: &World, held: &Held, done: bool) {
-    if done {
+/// A handle that has done its work, or is known to be worth nothing, is kept only to be misused.
+fn learn<T>(world: &World, held: &Held, reply: &Reply<T>, ends: bool) {
+    let over = match reply {
+        Reply::Done(_) => ends,
+        Reply::Refused(_) => true,
+        Reply::Lost => false,
+    };
+    if over {
         world.memory().retire(held);
     }
 }
@@ -367,7 +376,7 @@ async fn fail_with(world: &World, held: &Held) {
     let engine = world.engine();
     let call = fenced("fail", held, class.as_str()).failing(class);
     let reply = world.call(call, engine.fail(&held.handle, FailureReason::new("broke"), class)).await;
-    settle(world, held, reply.is_done());
+    learn(world, held, &reply, true);
 }
 
 async fn give_up(world: &World) {
@@ -379,7 +388,7 @@ async fn give_up(world: &World) {
 async fn cancel_with(world: &World, held: &Held) {
     let engine = world.engine();
     let reply = world.call(fenced("cancel", held, ""), engine.cancel(&held.handle, "not today")).await;
-    settle(world, held, reply.is_done());
+    learn(world, held, &reply, true);
 }
 
 async fn delay(world: &World) {
@@ -392,7 +401,7 @@ async fn delay_with(world: &World, held: &Held) {
     let until = world.now().plus(world.rng().between(0, 8_000));
     let engine = world.engine();
     let reply = world.call(fenced("delay", held, &format!("until {until}")), engine.delay(&held.handle, until)).await;
-    settle(world, held, reply.is_done());
+    learn(world, held, &reply, true);
 }
 
 async fn wait_for_children(world: &World) {
@@ -404,7 +413,7 @@ async fn wait_for_children(world: &World) {
 pub(super) async fn wait_children_with(world: &World, held: &Held) {
     let engine = world.engine();
     let reply = world.call(fenced("wait_children", held, ""), engine.wait_children(&held.handle)).await;
-    settle(world, held, reply.is_done());
+    learn(world, held, &reply, true);
 }
 
 async fn use_budget(world: &World) {
