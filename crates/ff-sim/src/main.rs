@@ -1,3 +1,7 @@
-//! (being written)
+//! The command around the simulation.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ff_sim::cli::main(std::env::args().skip(1))
+}

@@ -54,7 +54,8 @@ impl Stored for Dedup {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        let tie = format!("{:?}", self.scope).into_bytes();
+        // The same key may be remembered in several partitions at the same moment.
+        let tie = format!("{} {:?}", self.home, self.scope).into_bytes();
         let owner = match (&self.scope, &self.value) {
             (DedupScope::Suspend { execution, .. }, _) => Some(*execution),
             (_, DedupValue::Signal { execution, .. }) => Some(*execution),

@@ -111,7 +111,11 @@ async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: F
             let satisfied = members().filter(|edge| edge.state == EdgeState::Satisfied).count();
             let succeeded = u32::try_from(satisfied).unwrap_or(u32::MAX);
             group.counts = GroupCounts { total: group.counts.total, succeeded, failed: 0, skipped: 0 };
-            group.state = verdict(group.policy, group.counts);
+            // What cannot succeed is still awaited: the next edge that settles decides it anew.
+            group.state = match verdict(group.policy, group.counts) {
+                EdgeGroupState::Satisfied => EdgeGroupState::Satisfied,
+                _ => EdgeGroupState::Pending,
+            };
             group.decided_at = None;
             group.sibling_cancel = None;
             tx.put(group.clone());

@@ -1,0 +1,81 @@
+//! What must hold once trouble has stopped and everything had its chance to finish.
+
+use std::collections::BTreeMap;
+
+use ff_core::partition::Partition;
+use ff_core::state::{EligibilityState, PublicState};
+use ff_engine::event::Event;
+use ff_engine::key::Key;
+use ff_engine::records::{Admission, Continuation, Execution, Flow, FlowProjection, QuotaUsage, Settlement};
+
+use super::{Checker, streams_events};
+use crate::invariants::Invariant;
+
+impl Checker {
+    /// Partitions that something was written to.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = Partition> {
+        self.touched.iter().copied()
+    }
+
+    /// Every event, in order.
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Checks what has come to rest.
+    pub(crate) fn quiescent(&mut self) {
+        self.scan();
+        let (mirror, findings, now) = (&self.mirror, &mut self.findings, self.latest);
+        for execution in mirror.all::<Execution>() {
+            let state = execution.public_state();
+            let late = |at: Option<ff_core::TimestampMs>| at.is_some_and(|at| at <= now);
+            let overdue = execution.state().eligibility_state == EligibilityState::NotEligibleUntilTime
+                && late(execution.wake_at);
+            findings.check(!overdue, Invariant::DelayIsKept, || {
+                format!("{}: still delayed after {:?}", execution.id, execution.wake_at)
+            });
+            let expired = !execution.is_terminal() && late(execution.deadline_at);
+            findings.check(!expired, Invariant::DeadlineEnds, || {
+                format!("{}: {state} after its deadline {:?}", execution.id, execution.deadline_at)
+            });
+            findings.check(execution.is_terminal(), Invariant::ImpossibleSkips, || {
+                let groups: Vec<_> = mirror.groups(execution.id).map(|g| (g.generation, g.state, g.counts)).collect();
+                format!("{}: still {state} ({:?}), groups {groups:?}", execution.id, execution.state())
+            });
+        }
+        for flow in mirror.all::<Flow>() {
+            let mut counts: BTreeMap<PublicState, u32> = flow.purged.clone();
+            for member in mirror.all::<Execution>().filter(|e| e.flow_id == Some(flow.id)) {
+                *counts.entry(member.public_state()).or_default() += 1;
+            }
+            counts.retain(|_, count| *count > 0);
+            if counts.is_empty() {
+                continue;
+            }
+            let projected = mirror.get::<FlowProjection>(&Key::flow_projection(flow.home, flow.id)).map(|projection| {
+                projection.counts.iter().filter(|(_, n)| **n > 0).map(|(s, n)| (*s, *n)).collect::<BTreeMap<_, _>>()
+            });
+            findings.check(projected.as_ref() == Some(&counts), Invariant::ProjectionAgrees, || {
+                format!("flow {}: projected {projected:?}, is {counts:?}", flow.id)
+            });
+        }
+        let owed: Vec<String> = mirror
+            .all::<Settlement>()
+            .map(|s| format!("settlement of {} {}", s.execution, s.epoch))
+            .chain(mirror.all::<Continuation>().map(|c| format!("{:?}", c.work)))
+            .collect();
+        findings.check(owed.is_empty(), Invariant::TimersAreIdempotent, || format!("unfinished work: {owed:?}"));
+        for admission in mirror.all::<Admission>().filter(|admission| admission.holds_slot) {
+            findings.check(false, Invariant::AdmissionsAreBounded, || {
+                format!("quota {}: {} still holds a slot", admission.quota, admission.execution)
+            });
+        }
+        for usage in mirror.all::<QuotaUsage>() {
+            findings.check(usage.holders == 0, Invariant::AdmissionsAreBounded, || {
+                format!("quota {}: {} holders counted, nobody runs", usage.id, usage.holders)
+            });
+        }
+        let traces = streams_events::traces(mirror, &self.streams);
+        findings.check(traces.is_empty(), Invariant::PurgeIsComplete, || format!("left behind: {traces:?}"));
+    }
+}

@@ -1,0 +1,7 @@
+//! A narrated tour.
+
+use std::process::ExitCode;
+
+pub(crate) fn tour() -> ExitCode {
+    ExitCode::SUCCESS
+}
