@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ff_core::backend::attempts::FailureReason;
-use ff_core::backend::dependencies::EdgeDependencyPolicy;
+use ff_core::backend::dependencies::{EdgeDependencyPolicy, OnSatisfied};
 use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, FlowEdge};
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs, ReplayExecutionResult};
 use ff_core::backend::subscriptions::{LeaseChange, ReplayType, ScannerFilter};
@@ -29,6 +29,7 @@ cases!["ingress":
     a_skipped_member_of_a_quorum_can_be_revived,
     members_skipped_because_of_it_are_not_revived,
     a_member_cancelled_while_it_waited_waits_again,
+    a_member_whose_quorum_is_out_of_reach_waits_again_and_is_skipped,
     a_member_cancelled_while_it_waited_gets_the_results_of_that_time,
     a_member_cancelled_while_it_waited_is_skipped_when_its_upstream_failed,
     a_revived_member_can_wait_for_children,
@@ -196,6 +197,17 @@ async fn cancelled_while_waiting(world: &World) -> kit::Graph {
     kit::cancel(world, graph.id("b")).await;
     assert_eq!(world.state(graph.id("b")).await, PublicState::Cancelled);
     graph
+}
+
+async fn a_member_whose_quorum_is_out_of_reach_waits_again_and_is_skipped(world: World) {
+    let mut nodes = kit::nodes(&["a", "b"]);
+    nodes.push(kit::joined("join", kit::quorum(3, OnSatisfied::LetRun)));
+    let graph = kit::submit(&world, nodes, kit::edges(&[("a", "join"), ("b", "join")])).await;
+    kit::cancel(&world, graph.id("join")).await;
+    replay(&world, graph.id("join")).await.unwrap();
+    assert_eq!(world.state(graph.id("join")).await, PublicState::WaitingChildren);
+    kit::complete(&world, "a").await;
+    assert_eq!(world.state(graph.id("join")).await, PublicState::Skipped);
 }
 
 async fn a_member_cancelled_while_it_waited_waits_again(world: World) {

@@ -32,9 +32,10 @@ pub(crate) async fn holds(tx: &mut dyn Tx, execution: &Execution) -> Result<bool
     Ok(open_group(tx, execution).await?.is_some_and(|group| holds_back(&group)))
 }
 
-/// Whether a group has edges in force that may still decide it.
+/// Whether a group has edges in force that will decide it. One that cannot succeed any more holds back, too: the next edge that
+/// settles says so.
 pub(crate) fn holds_back(group: &EdgeGroup) -> bool {
-    let open = group.is_pending() && verdict(group.policy, group.counts) == EdgeGroupState::Pending;
+    let open = group.is_pending() && verdict(group.policy, group.counts) != EdgeGroupState::Satisfied;
     open && group.running() > 0
 }
 
