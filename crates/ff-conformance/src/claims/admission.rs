@@ -1,26 +1,29 @@
 //! Budgets and quotas at claim time, the same on every path.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ff_core::backend::budgets::{CreateBudgetArgs, ReportUsageAdminArgs};
-use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome, ClaimPolicy};
+use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome, ClaimPolicy, IssueClaimGrantArgs};
 use ff_core::backend::quotas::CreateQuotaPolicyArgs;
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::HandleKind;
-use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
+use ff_core::ids::{BudgetId, ExecutionId, LaneId, QuotaPolicyId};
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{BlockingReason, EligibilityState, PublicState};
 use serde_json::json;
 
 use super::reserve::worker_args;
 use super::{claim_args, claim_offering, info, policy};
-use crate::cases;
 use crate::world::{LEASE_MS, World};
+use crate::{cases, expect};
 
 cases!["claims":
     a_claim_asks_the_quota,
     a_denied_execution_shows_why_it_waits,
     the_scheduler_asks_the_quota_too,
+    an_explicit_grant_asks_the_quota_too,
+    an_explicit_grant_that_is_refused_takes_no_slot,
     a_freed_slot_lets_the_next_one_in,
     a_full_window_opens_with_time,
     a_closed_quota_hides_no_other_work,
@@ -98,6 +101,35 @@ async fn a_denied_execution_shows_why_it_waits(world: World) {
     assert_eq!(found.state_vector.eligibility_state, EligibilityState::BlockedByQuota);
     assert_eq!(found.state_vector.blocking_reason, BlockingReason::WaitingForQuota);
     assert!(found.blocking_detail.contains(&quota.to_string()), "{}", found.blocking_detail);
+}
+
+fn reservation(world: &World, execution_id: ExecutionId) -> IssueClaimGrantArgs {
+    let (worker_id, worker_instance_id) = world.worker();
+    IssueClaimGrantArgs {
+        execution_id,
+        lane_id: world.lane(),
+        worker_id,
+        worker_instance_id,
+        worker_capabilities: BTreeSet::new(),
+        grant_ttl_ms: 5_000,
+    }
+}
+
+async fn an_explicit_grant_asks_the_quota_too(world: World) {
+    let quota = quota(&world, json!({"window_seconds": 60, "max_requests_per_window": 0, "max_concurrent": 1})).await;
+    let (first, second) = (limited(&world, quota).await, limited(&world, quota).await);
+    world.backend.issue_claim_grant(reservation(&world, first)).await.unwrap();
+    let answer = world.backend.issue_claim_grant(reservation(&world, second)).await;
+    expect::contention(answer, "execution_not_eligible");
+    assert_eq!(world.state(second).await, PublicState::RateLimited);
+}
+
+async fn an_explicit_grant_that_is_refused_takes_no_slot(world: World) {
+    let quota = quota(&world, json!({"window_seconds": 60, "max_requests_per_window": 0, "max_concurrent": 1})).await;
+    let id = limited(&world, quota).await;
+    let other_lane = IssueClaimGrantArgs { lane_id: LaneId::new("other").unwrap(), ..reservation(&world, id) };
+    expect::contention(world.backend.issue_claim_grant(other_lane).await, "execution_not_in_eligible_set");
+    assert!(world.claim().await.is_some());
 }
 
 async fn the_scheduler_asks_the_quota_too(world: World) {

@@ -61,7 +61,7 @@ impl Subject {
     /// Writes it, and asks for its flow to be projected anew.
     pub(crate) fn save(&self, tx: &mut dyn Tx) {
         if let Some(flow) = self.execution.flow_id {
-            tx.put(ProjectionMark::for_change(self.execution.id.partition(), flow, tx.now()));
+            tx.put(ProjectionMark::for_change(self.execution.id.partition(), flow, Some(self.execution.id), tx.now()));
         }
         self.save_unprojected(tx);
     }

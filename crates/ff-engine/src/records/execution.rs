@@ -251,6 +251,12 @@ impl Execution {
         !self.quota_policy_ids.is_empty()
     }
 
+    /// Whether a budget or a quota has a say in when it starts.
+    #[must_use]
+    pub const fn needs_admission(&self) -> bool {
+        !self.budget_ids.is_empty() || !self.quota_policy_ids.is_empty()
+    }
+
     /// Its place in the queue.
     #[must_use]
     pub fn rank(&self) -> i64 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::error::EngineError;
-use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId, QuotaPolicyId};
+use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId};
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use uuid::Uuid;
@@ -189,11 +189,10 @@ impl<'a, S: Store> Hunt<'a, S> {
             until,
             first: self.engine.uuid_at(now),
             second: self.engine.uuid_at(now),
-            quotas,
         };
         match self.engine.run(&secure).await {
             Ok(None) | Err(EngineError::Contention(_)) => {
-                withdraw(self.engine, candidate, &secure.quotas).await?;
+                withdraw(self.engine, candidate, &quotas).await?;
                 Ok(None)
             }
             caught => caught,
@@ -214,7 +213,6 @@ struct Secure {
     first: Uuid,
     /// The attempt.
     second: Uuid,
-    quotas: Vec<QuotaPolicyId>,
 }
 
 #[async_trait::async_trait]
@@ -250,8 +248,8 @@ impl Op for Secure {
         match self.prize {
             Prize::Grant { .. } => {
                 // The grant must not outlive the admission it stands on.
-                let (ttl_ms, quotas) = (self.until.since(tx.now()), self.quotas.clone());
-                let grant = put_grant(tx, &subject.execution, kind, &self.holder, self.first, quotas, ttl_ms);
+                let ttl_ms = self.until.since(tx.now());
+                let grant = put_grant(tx, &subject.execution, kind, &self.holder, self.first, ttl_ms);
                 Ok(Some(Catch::Granted(grant)))
             }
             Prize::Lease { ttl_ms } => {
@@ -275,7 +273,7 @@ mod tests {
     use ff_core::backend::ingress::CreateExecutionArgs;
     use ff_core::backend::quotas::CreateQuotaPolicyArgs;
     use ff_core::backend::{Ingress, Quotas};
-    use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+    use ff_core::ids::{LaneId, Namespace, QuotaPolicyId, WorkerId, WorkerInstanceId};
     use ff_core::policy::{ExecutionPolicy, PolicyDocument};
 
     use super::*;

@@ -244,7 +244,7 @@ impl Op for Flip {
             });
         }
         if flow.node_count > 0 {
-            tx.put(ProjectionMark::for_change(self.home, self.flow, now));
+            tx.put(ProjectionMark::for_change(self.home, self.flow, None, now));
         }
         let tags = tx.get::<FlowTags>(Key::flow_tags(self.home, self.flow)).await?;
         tx.emit(Event {
