@@ -31,7 +31,7 @@ enum Command {
 /// Runs the command with the arguments after its name.
 pub fn main(arguments: impl Iterator<Item = String>) -> ExitCode {
     match parse(&arguments.collect::<Vec<_>>()) {
-        Ok(Command::Tour) => demo::tour(),
+        Ok(Command::Tour) => show_tour(),
         Ok(Command::Sim { seeds, steps, first_seed, threads }) => simulate(seeds, steps, first_seed, threads),
         Ok(Command::Replay { seed, steps }) => replay(seed, steps),
         Ok(Command::Invariants) => list_invariants(),
@@ -40,6 +40,12 @@ pub fn main(arguments: impl Iterator<Item = String>) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn show_tour() -> ExitCode {
+    let (lines, sound) = demo::tour();
+    lines.iter().for_each(|line| println!("{line}"));
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn parse(arguments: &[String]) -> Result<Command, String> {

@@ -23,6 +23,8 @@ pub(super) struct Memo {
     /// When the grace of a retired signing key ends.
     retired: BTreeMap<String, TimestampMs>,
     current: Option<String>,
+    /// When a retired key became current again.
+    restored: BTreeMap<String, TimestampMs>,
     /// How a refused proof is told.
     refusals: BTreeSet<String>,
 }
@@ -196,7 +198,9 @@ fn keyring(step: &Step<'_>, memo: &mut Memo) {
                 step.call.and_then(|pending| pending.call.detail.rsplit('=').next()?.parse().ok()).unwrap_or(0);
             memo.retired.insert(old, step.now.plus(grace));
         }
-        memo.retired.remove(current);
+        if memo.retired.remove(current).is_some() {
+            memo.restored.insert(current.to_owned(), step.now);
+        }
     }
 }
 
@@ -216,7 +220,9 @@ pub(super) fn finish(pending: &Pending, answer: Answer<'_>, mirror: &Mirror, mem
     let exists = pending.began.is_some();
     match answer {
         Answer::Refused(EngineError::Validation { kind: ValidationKind::InvalidToken, detail }) => {
-            let retired = memo.retired.contains_key(shown.token.kid());
+            let kid = shown.token.kid();
+            let meanwhile = memo.restored.get(kid).is_some_and(|at| *at >= pending.began_at);
+            let retired = memo.retired.contains_key(kid) || meanwhile;
             let home = pending.call.subject.map(ff_core::ids::ExecutionId::partition);
             // A purge may have come in between.
             let gone =
