@@ -156,7 +156,7 @@ pub struct SubmitFlowArgs {
     pub flow_kind: String,
     /// The tenant of the flow and of every member.
     pub namespace: Namespace,
-    /// Repeats with this key find the first submission; empty means none.
+    /// Repeats with this key find the first submission; empty means none. Not together with a flow id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Tags of the flow.
