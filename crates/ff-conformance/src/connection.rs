@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_core::EngineError;
 use ff_core::backend::connection::{PrepareOutcome, Supports};
-use ff_core::backend::streams::{Frame, FrameKind, TailVisibility};
+use ff_core::backend::streams::{Frame, FrameKind, StreamFrames, TailVisibility};
 use ff_core::cursor::{FrameCursor, FrameId};
 use ff_core::handle::BackendTag;
-use ff_core::ids::AttemptIndex;
+use ff_core::ids::{AttemptIndex, ExecutionId};
+use ff_core::{EngineError, Result};
+use tokio::task::JoinHandle;
 
 use crate::cases;
 use crate::expect::refusal;
@@ -20,6 +21,7 @@ cases!["connection":
     a_ping_reaches_the_store,
     server_time_is_the_time_of_the_store,
     a_shutdown_lets_waiting_readers_go_and_takes_no_new_ones,
+    a_shutdown_without_grace_tells_that_readers_are_left,
     other_operations_work_on_after_a_shutdown_is_prepared,
 ];
 
@@ -51,17 +53,33 @@ async fn server_time_is_the_time_of_the_store(world: World) {
     assert_eq!(world.backend.server_time_ms().await.unwrap(), before + 1234);
 }
 
+/// A reader that waits for the first frame of an execution.
+async fn waiting_reader(world: &Arc<World>, id: ExecutionId) -> JoinHandle<Result<StreamFrames>> {
+    let world = Arc::clone(world);
+    let tail = tokio::spawn(async move {
+        let after = FrameCursor::At(FrameId::ZERO);
+        world.backend.tail_stream(id, AttemptIndex(0), after, 30_000, 1, TailVisibility::All).await
+    });
+    tokio::task::yield_now().await;
+    tail
+}
+
+async fn a_shutdown_without_grace_tells_that_readers_are_left(world: World) {
+    let (id, _) = world.claim_one().await;
+    let world = Arc::new(world);
+    let tail = waiting_reader(&world, id).await;
+    match refusal(world.backend.shutdown_prepare(Duration::ZERO).await) {
+        EngineError::Timeout { op: "shutdown_prepare", elapsed: Duration::ZERO } => {}
+        other => panic!("expected a timeout, got {other:?}"),
+    }
+    tail.await.unwrap().unwrap();
+    world.backend.shutdown_prepare(Duration::ZERO).await.unwrap();
+}
+
 async fn a_shutdown_lets_waiting_readers_go_and_takes_no_new_ones(world: World) {
     let (id, _) = world.claim_one().await;
     let world = Arc::new(world);
-    let tail = {
-        let world = Arc::clone(&world);
-        tokio::spawn(async move {
-            let after = FrameCursor::At(FrameId::ZERO);
-            world.backend.tail_stream(id, AttemptIndex(0), after, 30_000, 1, TailVisibility::All).await
-        })
-    };
-    tokio::task::yield_now().await;
+    let tail = waiting_reader(&world, id).await;
     world.backend.shutdown_prepare(Duration::from_secs(1)).await.unwrap();
     let page = tail.await.unwrap().unwrap();
     assert!(page.frames.is_empty() && page.closed_at.is_none());

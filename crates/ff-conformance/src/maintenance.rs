@@ -20,8 +20,9 @@ use serde_json::json;
 
 use crate::cases;
 use crate::expect::invalid;
+use crate::harness::Damage;
 use crate::stage::{args, chain, suspend};
-use crate::world::World;
+use crate::world::{LEASE_MS, World};
 
 cases!["maintenance":
     a_due_delay_is_promoted,
@@ -37,6 +38,7 @@ cases!["maintenance":
     a_flow_counts_purged_members_and_goes_with_the_last,
     a_long_stream_is_purged,
     retention_runs_by_itself,
+    an_unreadable_record_does_not_stop_other_due_work,
     a_faulty_partition_is_refused,
     lost_index_entries_are_repaired,
     a_reconciling_pass_counts_what_it_was_asked_about,
@@ -318,6 +320,15 @@ async fn retention_runs_by_itself(world: World) {
     assert!(is_gone(&world, brief).await && !is_gone(&world, ordinary).await);
     world.pass(DAY_MS - HOUR_MS).await;
     assert!(is_gone(&world, ordinary).await && !is_gone(&world, live).await);
+}
+
+async fn an_unreadable_record_does_not_stop_other_due_work(world: World) {
+    let (lost, _) = world.claim_one().await;
+    let until = world.now().plus(LEASE_MS);
+    let delayed = world.submit(CreateExecutionArgs { delay_until: Some(until), ..world.submission() }).await;
+    world.damage(Damage::Execution(lost)).await;
+    world.pass(LEASE_MS).await;
+    assert_eq!(world.state(delayed).await, PublicState::Waiting);
 }
 
 async fn a_faulty_partition_is_refused(world: World) {

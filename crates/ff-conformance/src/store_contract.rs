@@ -58,9 +58,11 @@ checks![
     several_indexes_are_listed_in_one_order,
     bounds_cut_a_listing_at_both_ends,
     ownership_can_be_read_apart_from_its_execution,
+    the_ownership_of_a_deleted_execution_is_absent,
     events_resume_strictly_after_their_cursor,
     the_tail_cursor_sees_only_what_follows,
     a_foreign_cursor_is_refused,
+    a_cursor_ahead_of_the_log_is_refused,
     trimmed_events_are_told,
     a_listener_wakes_after_the_commit,
     a_consistent_index_needs_no_repair,
@@ -343,6 +345,30 @@ async fn ownership_can_be_read_apart_from_its_execution<S: Store>(store: Arc<S>)
     assert_eq!(found, vec![Some(ownership.into()), None]);
 }
 
+/// Says whether there is ownership to read.
+struct IsOwned;
+
+#[async_trait::async_trait]
+impl Op for IsOwned {
+    type Out = bool;
+
+    fn home(&self) -> Partition {
+        Partition::flow(HOME)
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
+        let found = tx.load(&[Key::fence(execution_id(1))]).await?;
+        Ok(found.iter().any(Option::is_some))
+    }
+}
+
+async fn the_ownership_of_a_deleted_execution_is_absent<S: Store>(store: Arc<S>) {
+    write(&*store, vec![execution(1, TimestampMs(1)).into()]).await;
+    assert!(store.transact(&IsOwned).await.unwrap());
+    store.transact(&Write { deletes: vec![Key::execution(execution_id(1))], ..Write::default() }).await.unwrap();
+    assert!(!store.transact(&IsOwned).await.unwrap(), "what is absent stays readable in a transaction");
+}
+
 async fn events_resume_strictly_after_their_cursor<S: Store>(store: Arc<S>) {
     let start = store.events(&EventCursor::TAIL, 1).await.unwrap().next;
     emit(&*store, (1..=5).map(event).collect()).await;
@@ -371,6 +397,17 @@ async fn a_foreign_cursor_is_refused<S: Store>(store: Arc<S>) {
         let answer = store.events(&EventCursor::from_bytes(bytes), 1).await;
         assert_eq!(answer.map_err(|error| error.code()), Err("invalid_input"));
     }
+}
+
+async fn a_cursor_ahead_of_the_log_is_refused<S: Store>(store: Arc<S>) {
+    let mut bytes = store.events(&EventCursor::TAIL, 1).await.unwrap().next.as_bytes().to_vec();
+    *bytes.last_mut().unwrap() += 1;
+    let answer = store.events(&EventCursor::from_bytes(bytes), 1).await;
+    assert_eq!(
+        answer.map_err(|error| error.code()),
+        Err("invalid_input"),
+        "to wait for it would skip what comes first"
+    );
 }
 
 async fn trimmed_events_are_told<S: Store>(store: Arc<S>) {

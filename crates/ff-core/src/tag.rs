@@ -8,6 +8,9 @@ use crate::ids::NAME_BYTES_MAX;
 /// Most bytes of a tag value.
 pub const TAG_VALUE_BYTES_MAX: usize = 4096;
 
+/// Most tags of an execution or flow. Every event about it carries all of them.
+pub const TAGS_MAX: usize = 256;
+
 /// Whether a key is namespaced: `[a-z][a-z0-9_]*`, a dot, `[a-z0-9_]`, then `[a-z0-9_.]*`; at most 256 bytes.
 #[must_use]
 pub fn is_tag_key(key: &str) -> bool {
@@ -40,14 +43,28 @@ pub fn validate_tag_value(value: &str) -> Result<()> {
     Err(EngineError::invalid(format_args!("tag value has {len} bytes, at most {TAG_VALUE_BYTES_MAX} are allowed")))
 }
 
+/// Checks how many tags there are, or would be.
+///
+/// # Errors
+/// `InvalidInput` over [`TAGS_MAX`].
+pub fn validate_tag_count(count: usize) -> Result<()> {
+    if count <= TAGS_MAX {
+        return Ok(());
+    }
+    Err(EngineError::invalid(format_args!("{count} tags, at most {TAGS_MAX} are allowed")))
+}
+
 /// Checks the tags a new execution or flow comes with.
 ///
 /// # Errors
-/// `InvalidTagKey` with the first bad key, else `InvalidInput` for a value that is too long.
+/// `InvalidTagKey` with the first bad key, else `InvalidInput` for too many tags or a value that is too long.
 pub fn validate_new_tags(tags: &BTreeMap<String, String>) -> Result<()> {
     match tags.keys().find(|key| !is_tag_key(key)) {
         Some(key) => Err(EngineError::validation(ValidationKind::InvalidTagKey, key)),
-        None => tags.values().try_for_each(|value| validate_tag_value(value)),
+        None => {
+            validate_tag_count(tags.len())?;
+            tags.values().try_for_each(|value| validate_tag_value(value))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Derived orders over records: what can be listed, ranged over, or comes due.
 
 use ff_core::TimestampMs;
+use ff_core::capability::RequirementClass;
 use ff_core::ids::{
     AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId, WorkerInstanceId,
 };
@@ -61,8 +62,8 @@ pub enum Index {
     Reclaimable(Namespace, LaneId, QueueClass),
     /// Claimable executions of one partition and lane, best rank first.
     EligibleIn(Partition, LaneId),
-    /// Executions parked because no live worker covers them, by time of parking.
-    RouteParked(Namespace, LaneId),
+    /// Executions parked because no live worker covers what they require, by time of parking.
+    RouteParked(Namespace, LaneId, RequirementClass),
     /// Executions parked by a budget, by time of parking.
     BudgetParked(BudgetId),
     /// Executions parked by a quota, by time of parking.

@@ -100,7 +100,8 @@ pub trait Store: Send + Sync + 'static {
     fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a;
 
     /// Events after a cursor, oldest first, from all partitions: none missing, none twice, those of one partition in commit order.
-    /// The tail cursor yields no event and the position to continue from. A foreign or truncated cursor is `InvalidInput`, one whose
+    /// The tail cursor yields no event and the position to continue from. A foreign or truncated cursor, or one ahead of
+    /// the log, is `InvalidInput`; one whose
     /// events were trimmed is `CursorExpired`.
     fn events<'a>(
         &'a self,

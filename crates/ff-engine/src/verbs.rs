@@ -5,7 +5,7 @@ use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 
-use crate::index::{Bounds, Index};
+use crate::index::{Bounds, Index, Listed, Position};
 use crate::key::Key;
 use crate::records::{Execution, Fence, Flow, Record, Stored};
 use crate::store::{Store, Tx};
@@ -62,4 +62,52 @@ pub(crate) async fn read_one<R: Stored, S: Store>(store: &S, key: Key) -> Result
 pub(crate) async fn list_of<R: Stored, S: Store>(store: &S, index: Index, bounds: Bounds) -> Result<Vec<R>> {
     let found = store.list(std::slice::from_ref(&index), &bounds).await?;
     found.into_iter().map(|listed| typed(listed.record)).collect()
+}
+
+/// What stands at one place of an index.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) index: Index,
+    pub(crate) position: Position,
+    pub(crate) key: Key,
+    /// Nothing when it does not decode.
+    pub(crate) record: Option<Record>,
+}
+
+/// Committed records that stand in any of some indexes, merged, from the first on. One that does not decode is named all the same:
+/// where everything else waits behind it, it must not hide what else there is.
+pub(crate) async fn list_all<S: Store>(store: &S, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Found>> {
+    match store.list(indexes, bounds).await {
+        Ok(listed) => Ok(listed.into_iter().map(found).collect()),
+        Err(EngineError::Validation { .. }) => list_one_by_one(store, indexes, bounds).await,
+        Err(error) => Err(error),
+    }
+}
+
+fn found(listed: Listed) -> Found {
+    let Listed { index, position, record } = listed;
+    Found { index, position, key: record.key(), record: Some(record) }
+}
+
+async fn list_one_by_one<S: Store>(store: &S, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Found>> {
+    let mut places = Vec::new();
+    for index in indexes {
+        let keys = store.keys(index, bounds).await?;
+        places.extend(keys.into_iter().map(|(position, key)| (position, index, key)));
+    }
+    places.sort_by(|a, b| a.0.cmp(&b.0));
+    places.truncate(bounds.limit);
+    let mut out = Vec::with_capacity(places.len());
+    for (position, index, key) in places {
+        let record = match store.read(std::slice::from_ref(&key)).await {
+            Ok(read) => match read.into_iter().next().flatten() {
+                Some(record) => Some(record),
+                None => continue,
+            },
+            Err(EngineError::Validation { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        out.push(Found { index: index.clone(), position, key, record });
+    }
+    Ok(out)
 }

@@ -9,6 +9,7 @@ use ff_core::state::{BlockingReason, EligibilityState, PublicState};
 use super::{attached_to, create, limits, report};
 use crate::cases;
 use crate::expect::contention;
+use crate::harness::Damage;
 use crate::world::World;
 
 cases!["budgets":
@@ -20,6 +21,8 @@ cases!["budgets":
     suspend_holds_what_is_claimable_until_the_budget_opens,
     a_breach_concerns_only_what_is_attached,
     a_breach_reaches_every_attached_execution,
+    a_damaged_execution_does_not_spare_the_others_a_breach,
+    a_damaged_execution_does_not_keep_the_others_behind_a_budget,
     a_soft_breach_acts_when_the_limit_is_crossed,
     a_soft_breach_acts_once_per_period,
     a_warning_only_counts,
@@ -169,4 +172,29 @@ async fn a_warning_only_counts(world: World) {
     world.run_due().await;
     assert_eq!(world.state(waiting).await, PublicState::Waiting);
     assert_eq!(super::status(&world, budget).await.soft_breach_count, 1);
+}
+
+async fn a_damaged_execution_does_not_spare_the_others_a_breach(world: World) {
+    let budget = acting(&world, "cancel_all").await;
+    let attached = [0; 3].map(|_| attached_to(&[budget]));
+    let mut ids = Vec::new();
+    for policy in &attached {
+        ids.push(world.create_with(policy).await);
+    }
+    world.damage(Damage::Execution(ids[1])).await;
+    breach(&world, budget).await;
+    for id in [ids[0], ids[2]] {
+        assert_eq!(world.state(id).await, PublicState::Cancelled);
+    }
+}
+
+async fn a_damaged_execution_does_not_keep_the_others_behind_a_budget(world: World) {
+    let budget = acting(&world, "suspend").await;
+    let first = world.create_with(&attached_to(&[budget])).await;
+    let second = world.create_with(&attached_to(&[budget])).await;
+    breach(&world, budget).await;
+    world.damage(Damage::Execution(first)).await;
+    world.backend.reset_budget(budget).await.unwrap();
+    world.run_due().await;
+    assert_eq!(world.state(second).await, PublicState::Waiting);
 }

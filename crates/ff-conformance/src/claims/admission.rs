@@ -1,23 +1,29 @@
 //! Budgets and quotas at claim time, the same on every path.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use ff_core::backend::budgets::{CreateBudgetArgs, ReportUsageAdminArgs};
-use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome};
+use ff_core::backend::claims::{ClaimForWorkerArgs, ClaimForWorkerOutcome, ClaimPolicy, IssueClaimGrantArgs};
 use ff_core::backend::quotas::CreateQuotaPolicyArgs;
 use ff_core::capability::CapabilitySet;
-use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
+use ff_core::handle::HandleKind;
+use ff_core::ids::{BudgetId, ExecutionId, LaneId, QuotaPolicyId};
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{BlockingReason, EligibilityState, PublicState};
 use serde_json::json;
 
 use super::reserve::worker_args;
 use super::{claim_args, claim_offering, info, policy};
-use crate::cases;
-use crate::world::World;
+use crate::world::{LEASE_MS, World};
+use crate::{cases, expect};
 
 cases!["claims":
     a_claim_asks_the_quota,
     a_denied_execution_shows_why_it_waits,
     the_scheduler_asks_the_quota_too,
+    an_explicit_grant_asks_the_quota_too,
+    an_explicit_grant_that_is_refused_takes_no_slot,
     a_freed_slot_lets_the_next_one_in,
     a_full_window_opens_with_time,
     a_closed_quota_hides_no_other_work,
@@ -25,6 +31,8 @@ cases!["claims":
     a_quota_that_fills_up_on_the_way_hides_no_other_work,
     a_claim_asks_the_budget,
     a_spent_budget_hides_no_other_work,
+    a_spent_budget_hides_no_other_work_from_a_claim_that_waits,
+    lost_work_of_a_spent_budget_hides_no_other_work,
     a_budget_of_the_lane_counts_for_all_its_work,
     an_operator_asks_neither,
     a_worker_that_lacks_capabilities_takes_no_slot,
@@ -32,6 +40,9 @@ cases!["claims":
     a_consumed_grant_keeps_its_slot,
     a_scheduler_grants_no_more_than_the_quota_admits,
 ];
+
+/// More executions than one claim looks at in vain.
+const MANY: usize = 70;
 
 async fn quota(world: &World, limits: serde_json::Value) -> QuotaPolicyId {
     let id = QuotaPolicyId::from_uuid(world.uuid());
@@ -90,6 +101,35 @@ async fn a_denied_execution_shows_why_it_waits(world: World) {
     assert_eq!(found.state_vector.eligibility_state, EligibilityState::BlockedByQuota);
     assert_eq!(found.state_vector.blocking_reason, BlockingReason::WaitingForQuota);
     assert!(found.blocking_detail.contains(&quota.to_string()), "{}", found.blocking_detail);
+}
+
+fn reservation(world: &World, execution_id: ExecutionId) -> IssueClaimGrantArgs {
+    let (worker_id, worker_instance_id) = world.worker();
+    IssueClaimGrantArgs {
+        execution_id,
+        lane_id: world.lane(),
+        worker_id,
+        worker_instance_id,
+        worker_capabilities: BTreeSet::new(),
+        grant_ttl_ms: 5_000,
+    }
+}
+
+async fn an_explicit_grant_asks_the_quota_too(world: World) {
+    let quota = quota(&world, json!({"window_seconds": 60, "max_requests_per_window": 0, "max_concurrent": 1})).await;
+    let (first, second) = (limited(&world, quota).await, limited(&world, quota).await);
+    world.backend.issue_claim_grant(reservation(&world, first)).await.unwrap();
+    let answer = world.backend.issue_claim_grant(reservation(&world, second)).await;
+    expect::contention(answer, "execution_not_eligible");
+    assert_eq!(world.state(second).await, PublicState::RateLimited);
+}
+
+async fn an_explicit_grant_that_is_refused_takes_no_slot(world: World) {
+    let quota = quota(&world, json!({"window_seconds": 60, "max_requests_per_window": 0, "max_concurrent": 1})).await;
+    let id = limited(&world, quota).await;
+    let other_lane = IssueClaimGrantArgs { lane_id: LaneId::new("other").unwrap(), ..reservation(&world, id) };
+    expect::contention(world.backend.issue_claim_grant(other_lane).await, "execution_not_in_eligible_set");
+    assert!(world.claim().await.is_some());
 }
 
 async fn the_scheduler_asks_the_quota_too(world: World) {
@@ -185,6 +225,40 @@ async fn a_spent_budget_hides_no_other_work(world: World) {
     spend(&world, budget, 10).await;
     assert!(world.claim().await.is_some());
     assert_eq!(world.state(plain).await, PublicState::Active);
+}
+
+async fn a_spent_budget_hides_no_other_work_from_a_claim_that_waits(world: World) {
+    let budget = budget(&world, json!({})).await;
+    for _ in 0..MANY {
+        budgeted(&world, budget).await;
+    }
+    world.advance(1);
+    let plain = world.create().await;
+    spend(&world, budget, 10).await;
+    let patient = ClaimPolicy { max_wait_ms: Some(1_000), ..policy("worker-a") };
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let claim = world.backend.claim(&lane, &nothing, patient);
+    let answer = tokio::time::timeout(Duration::from_secs(10), claim).await.expect("it need not wait");
+    assert!(answer.unwrap().is_some());
+    assert_eq!(world.state(plain).await, PublicState::Active);
+}
+
+async fn lost_work_of_a_spent_budget_hides_no_other_work(world: World) {
+    let budget = budget(&world, json!({})).await;
+    for _ in 0..MANY {
+        budgeted(&world, budget).await;
+        world.claim().await.unwrap();
+    }
+    spend(&world, budget, 10).await;
+    world.pass(LEASE_MS).await;
+    let plain = world.create().await;
+    assert!(world.claim().await.is_none(), "a claim gives up after some vain tries");
+    assert!(world.claim().await.is_some());
+    assert_eq!(world.state(plain).await, PublicState::Active);
+
+    world.backend.reset_budget(budget).await.unwrap();
+    world.pass(30_000).await;
+    assert!(world.claim().await.is_some_and(|handle| handle.kind == HandleKind::Reclaimed));
 }
 
 async fn a_budget_of_the_lane_counts_for_all_its_work(world: World) {

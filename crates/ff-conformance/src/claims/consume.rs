@@ -88,7 +88,11 @@ async fn a_repetition_by_another_worker_is_refused(world: World) {
 }
 
 async fn a_claim_needs_a_lease_that_lasts(world: World) {
-    let args = ClaimExecutionArgs { lease_ttl_ms: 0, ..claim_args(&world, world.execution_id()) };
+    for lease_ttl_ms in [0, u64::MAX] {
+        let args = ClaimExecutionArgs { lease_ttl_ms, ..claim_args(&world, world.execution_id()) };
+        invalid(world.backend.claim_execution(args).await, ValidationKind::InvalidInput);
+    }
+    let args = ClaimExecutionArgs { attempt_timeout_ms: Some(u64::MAX), ..claim_args(&world, world.execution_id()) };
     invalid(world.backend.claim_execution(args).await, ValidationKind::InvalidInput);
 }
 

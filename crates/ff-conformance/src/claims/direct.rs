@@ -212,8 +212,10 @@ async fn claiming_several_takes_at_most_what_waits(world: World) {
 }
 
 async fn claiming_several_checks_its_input(world: World) {
-    let zero = ClaimPolicy { lease_ttl_ms: 0, ..policy("worker-a") };
-    invalid(world.backend.claim_many(&LANE, &NOTHING, zero, 2).await, ValidationKind::InvalidInput);
+    for lease_ttl_ms in [0, u64::MAX] {
+        let wrong = ClaimPolicy { lease_ttl_ms, ..policy("worker-a") };
+        invalid(world.backend.claim_many(&LANE, &NOTHING, wrong, 2).await, ValidationKind::InvalidInput);
+    }
     let bad = CapabilitySet::new([""]);
     invalid(world.backend.claim_many(&LANE, &bad, policy("worker-a"), 0).await, ValidationKind::InvalidInput);
 }

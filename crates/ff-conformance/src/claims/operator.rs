@@ -64,8 +64,10 @@ async fn an_operator_leaves_no_grant_behind(world: World) {
 }
 
 async fn an_operator_needs_a_lease_that_lasts(world: World) {
-    let zero = IssueGrantAndClaimArgs { lease_duration_ms: 0, ..args(&world, world.execution_id()) };
-    invalid(world.backend.issue_grant_and_claim(zero).await, ValidationKind::InvalidInput);
+    for lease_duration_ms in [0, u64::MAX] {
+        let wrong = IssueGrantAndClaimArgs { lease_duration_ms, ..args(&world, world.execution_id()) };
+        invalid(world.backend.issue_grant_and_claim(wrong).await, ValidationKind::InvalidInput);
+    }
 }
 
 async fn an_operator_cannot_take_what_is_missing(world: World) {

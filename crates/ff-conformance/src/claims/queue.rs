@@ -17,6 +17,7 @@ cases!["claims":
     priority_decides_then_age,
     order_is_global_over_partitions_and_classes,
     reserved_heads_hide_nothing,
+    a_damaged_head_hides_nothing,
     a_scan_lists_the_best_first,
     a_scan_looks_at_one_partition_and_lane,
     a_scan_of_zero_is_empty,
@@ -165,4 +166,14 @@ async fn a_scan_over_a_damaged_record_is_corruption(world: World) {
     let id = place(&world, 3, 0).await;
     world.damage(Damage::Execution(id)).await;
     invalid(world.backend.scan_eligible_executions(scan(&world, 3, 10)).await, ValidationKind::Corruption);
+}
+
+async fn a_damaged_head_hides_nothing(world: World) {
+    let damaged = world.create().await;
+    world.advance(1);
+    let sound = world.create().await;
+    world.damage(Damage::Execution(damaged)).await;
+    assert!(world.claim().await.is_some());
+    assert_eq!(world.state(sound).await, PublicState::Active);
+    assert!(world.claim().await.is_none());
 }

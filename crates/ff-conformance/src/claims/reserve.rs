@@ -82,8 +82,12 @@ async fn a_grant_that_runs_out_strands_nothing(world: World) {
 }
 
 async fn a_grant_needs_a_duration(world: World) {
-    let args = IssueClaimGrantArgs { grant_ttl_ms: 0, ..grant_args(&world, world.execution_id()) };
-    invalid(world.backend.issue_claim_grant(args).await, ValidationKind::InvalidInput);
+    for grant_ttl_ms in [0, u64::MAX] {
+        let args = IssueClaimGrantArgs { grant_ttl_ms, ..grant_args(&world, world.execution_id()) };
+        invalid(world.backend.issue_claim_grant(args).await, ValidationKind::InvalidInput);
+        let args = ClaimForWorkerArgs { grant_ttl_ms, ..worker_args(&world, "worker-a") };
+        invalid(world.backend.claim_for_worker(args).await, ValidationKind::InvalidInput);
+    }
 }
 
 async fn a_missing_execution_is_not_granted(world: World) {

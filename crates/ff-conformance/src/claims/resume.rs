@@ -102,8 +102,13 @@ async fn another_lease_id_finds_the_resumed_attempt_taken(world: World) {
 }
 
 async fn a_resumed_claim_needs_a_lease_that_lasts(world: World) {
-    let zero = ClaimResumedExecutionArgs { lease_ttl_ms: 0, ..args(&world, world.execution_id()) };
-    invalid(world.backend.claim_resumed_execution(zero).await, ValidationKind::InvalidInput);
+    for lease_ttl_ms in [0, u64::MAX] {
+        let wrong = ClaimResumedExecutionArgs { lease_ttl_ms, ..args(&world, world.execution_id()) };
+        invalid(world.backend.claim_resumed_execution(wrong).await, ValidationKind::InvalidInput);
+    }
+    let remaining_attempt_timeout_ms = Some(u64::MAX);
+    let wrong = ClaimResumedExecutionArgs { remaining_attempt_timeout_ms, ..args(&world, world.execution_id()) };
+    invalid(world.backend.claim_resumed_execution(wrong).await, ValidationKind::InvalidInput);
 }
 
 async fn a_missing_execution_cannot_be_resumed(world: World) {
@@ -217,8 +222,10 @@ async fn a_token_of_another_worker_or_grant_yields_nothing(world: World) {
     let forged = Grant { grant_key: "guessed".to_owned(), ..token.grant.clone() };
     let forged = ResumeToken { grant: forged, ..token.clone() };
     assert_eq!(world.backend.claim_from_resume_grant(forged).await.unwrap(), None);
-    let zero = ResumeToken { lease_ttl_ms: 0, ..token.clone() };
-    invalid(world.backend.claim_from_resume_grant(zero).await, ValidationKind::InvalidInput);
+    for lease_ttl_ms in [0, u64::MAX] {
+        let wrong = ResumeToken { lease_ttl_ms, ..token.clone() };
+        invalid(world.backend.claim_from_resume_grant(wrong).await, ValidationKind::InvalidInput);
+    }
     assert_eq!(world.state(id).await, PublicState::Waiting);
     assert!(world.backend.claim_from_resume_grant(token).await.unwrap().is_some());
 }

@@ -16,6 +16,7 @@ cases!["claims":
     a_worker_of_another_namespace_does_not_count,
     a_worker_that_is_gone_does_not_count,
     a_capable_claim_takes_parked_work_without_a_registration,
+    parked_work_for_others_hides_none_from_a_capable_claim,
     parked_work_of_plain_lanes_is_not_looked_at,
 ];
 
@@ -92,6 +93,20 @@ async fn a_worker_that_is_gone_does_not_count(world: World) {
 async fn a_capable_claim_takes_parked_work_without_a_registration(world: World) {
     let id = parked(&world).await;
     assert!(claim_offering(&world, &["gpu"]).await.unwrap().is_some());
+    assert_eq!(world.state(id).await, PublicState::Active);
+}
+
+async fn parked_work_for_others_hides_none_from_a_capable_claim(world: World) {
+    for _ in 0..20 {
+        parked(&world).await;
+    }
+    world.advance(1);
+    let id = world.create_with(&requiring(&["ssd"])).await;
+    assert!(world.claim().await.is_none());
+    assert_eq!(eligibility(&world, id).await, EligibilityState::BlockedByRoute);
+
+    assert!(claim_offering(&world, &["ssd"]).await.unwrap().is_some());
+
     assert_eq!(world.state(id).await, PublicState::Active);
 }
 

@@ -4,7 +4,7 @@ use ff_core::backend::dependencies::{
     ApplyDependencyToChildResult, EdgeDependencyPolicy, FlowEligibility, OnSatisfied, SetEdgeGroupPolicyResult,
 };
 use ff_core::backend::flows::{CancelFlowPolicy, CancelFlowWait};
-use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs};
+use ff_core::backend::ingress::CreateExecutionArgs;
 use ff_core::error::{Entity, StateKind, ValidationKind};
 use ff_core::ids::{ExecutionId, FlowId, LaneId};
 use ff_core::state::{EdgeGroupState, EdgeState, PublicState};
@@ -29,8 +29,7 @@ cases!["dependencies":
     a_suspended_execution_waits_for_its_dependencies_once_resumed,
     an_edge_staged_after_the_decision_opens_a_new_group,
     what_the_graph_says_about_an_execution,
-    a_member_cancelled_before_it_could_run_waits_again_when_replayed,
-    a_member_replayed_after_its_upstream_failed_is_skipped,
+    a_parent_whose_children_cannot_all_succeed_is_impossible,
 ];
 
 const ALL_OF: EdgeDependencyPolicy = EdgeDependencyPolicy::AllOf {};
@@ -305,28 +304,15 @@ async fn what_the_graph_says_about_an_execution(world: World) {
     assert_eq!(ask(graph.id("b")).await, FlowEligibility::Eligible);
 }
 
-async fn a_member_cancelled_before_it_could_run_waits_again_when_replayed(world: World) {
+async fn a_parent_whose_children_cannot_all_succeed_is_impossible(world: World) {
     let graph = flows::submit(&world, flows::nodes(&["a", "b"]), flows::edges(&[("a", "b")])).await;
-    flows::cancel(&world, graph.id("b")).await;
-    replay(&world, graph.id("b")).await;
-    assert_eq!(world.state(graph.id("b")).await, PublicState::WaitingChildren);
     flows::complete(&world, "a").await;
-    assert_eq!(world.state(graph.id("b")).await, PublicState::Waiting);
-}
-
-async fn a_member_replayed_after_its_upstream_failed_is_skipped(world: World) {
-    let graph = flows::submit(&world, flows::nodes(&["a", "b"]), flows::edges(&[("a", "b")])).await;
-    flows::cancel(&world, graph.id("b")).await;
-    flows::fail(&world, "a").await;
-    assert_eq!(world.state(graph.id("b")).await, PublicState::Cancelled);
-    assert_eq!(flows::group(&world, graph.flow, graph.id("b")).await.group_state, EdgeGroupState::Impossible);
-    replay(&world, graph.id("b")).await;
-    assert_eq!(world.state(graph.id("b")).await, PublicState::WaitingChildren);
-    world.run_due().await;
-    assert_eq!(world.state(graph.id("b")).await, PublicState::Skipped);
-}
-
-async fn replay(world: &World, execution_id: ff_core::ids::ExecutionId) {
-    let args = ReplayExecutionArgs { execution_id, reason: "again".to_owned(), requested_by: "me".to_owned() };
-    world.backend.replay_execution(args).await.unwrap();
+    let handle = flows::claim_now(&world, "b").await;
+    let child = flows::member(&world, graph.flow, "child").await;
+    applied(&world, graph.flow, child, graph.id("b")).await;
+    world.backend.delay(&handle, world.now().plus(10)).await.unwrap();
+    let ask = async || world.backend.evaluate_flow_eligibility(graph.id("b")).await.unwrap();
+    assert_eq!(ask().await, FlowEligibility::BlockedByDependencies);
+    flows::fail(&world, "child").await;
+    assert_eq!(ask().await, FlowEligibility::Impossible);
 }

@@ -22,6 +22,7 @@ cases!["flows":
     the_same_key_finds_the_first_submission,
     a_key_belongs_to_its_namespace,
     an_empty_key_is_no_key,
+    an_id_and_a_key_exclude_each_other,
     the_same_flow_id_is_submitted_once,
     a_submission_does_not_touch_a_flow_that_exists,
     a_graph_with_bad_names_or_joins_is_refused,
@@ -98,6 +99,13 @@ fn id_of(answer: Result<SubmitFlowResult>) -> FlowId {
     }
 }
 
+async fn an_id_and_a_key_exclude_each_other(world: World) {
+    let flow_id = FlowId::from_uuid(world.uuid());
+    let args = SubmitFlowArgs { flow_id: Some(flow_id), ..keyed(&world, "order-1") };
+    expect::invalid(world.backend.submit_flow(args).await, ValidationKind::InvalidInput);
+    assert_eq!(world.backend.describe_flow(flow_id).await.unwrap(), None);
+}
+
 async fn the_same_key_finds_the_first_submission(world: World) {
     let flow_id = id_of(world.backend.submit_flow(keyed(&world, "order-1")).await);
     let repeat = world.backend.submit_flow(keyed(&world, "order-1")).await.unwrap();
@@ -125,7 +133,7 @@ async fn an_empty_key_is_no_key(world: World) {
 
 async fn the_same_flow_id_is_submitted_once(world: World) {
     let flow_id = FlowId::from_uuid(world.uuid());
-    let args = || SubmitFlowArgs { flow_id: Some(flow_id), ..keyed(&world, "order-1") };
+    let args = || SubmitFlowArgs { flow_id: Some(flow_id), ..kit::graph(&world, nodes(&["a"]), Vec::new()) };
     assert_eq!(id_of(world.backend.submit_flow(args()).await), flow_id);
     assert_eq!(world.backend.submit_flow(args()).await.unwrap(), SubmitFlowResult::Duplicate { flow_id });
 }

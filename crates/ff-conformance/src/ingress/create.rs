@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::cases;
 use crate::expect::invalid;
+use crate::harness::Damage;
 use crate::world::World;
 
 cases!["ingress":
@@ -25,6 +26,7 @@ cases!["ingress":
     a_start_in_the_future_delays,
     a_start_that_is_not_in_the_future_means_now,
     a_delayed_execution_is_not_claimable_before_its_time,
+    a_damaged_execution_does_not_keep_others_from_waking,
     priority_is_clamped,
     a_deadline_in_the_past_is_accepted_and_expires,
     a_relative_deadline_counts_from_creation,
@@ -351,4 +353,15 @@ async fn a_batch_answers_each_submission_by_itself(world: World) {
 
 async fn an_empty_batch_has_no_answers(world: World) {
     assert_eq!(world.backend.create_executions(Vec::new()).await.unwrap(), Vec::new());
+}
+
+async fn a_damaged_execution_does_not_keep_others_from_waking(world: World) {
+    let delayed = |ms| CreateExecutionArgs { delay_until: Some(world.now().plus(ms)), ..world.submission() };
+    let damaged = world.submit(delayed(10)).await;
+    let sound = world.submit(delayed(20)).await;
+    world.damage(Damage::Execution(damaged)).await;
+    for _ in 0..5 {
+        world.pass(10).await;
+    }
+    assert_eq!(world.state(sound).await, PublicState::Waiting);
 }

@@ -1,7 +1,11 @@
 //! Opening a terminal execution again.
 
+use std::time::Duration;
+
 use ff_core::backend::attempts::FailureReason;
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs, ReplayExecutionResult};
+use ff_core::backend::subscriptions::{LeaseChange, ReplayType, ScannerFilter};
+use ff_core::cursor::EventCursor;
 use ff_core::error::{Entity, StateKind, ValidationKind};
 use ff_core::ids::{AttemptIndex, ExecutionId};
 use ff_core::policy::{BackoffStrategy, ExecutionPolicy, RetryPolicy};
@@ -9,6 +13,7 @@ use ff_core::rules::fence::CancelSource;
 use ff_core::rules::retry::FailureClass;
 use ff_core::state::{AttemptState, EligibilityState, PublicState, TerminalOutcome};
 use ff_core::{Blob, Result};
+use futures_util::StreamExt;
 
 use crate::cases;
 use crate::expect::{invalid, not_found, state};
@@ -19,6 +24,7 @@ cases!["ingress":
     a_failed_execution_can_be_replayed,
     a_cancelled_execution_can_be_replayed,
     a_replay_makes_a_new_attempt,
+    a_replay_stands_in_the_history,
     a_replay_clears_result_and_completion,
     a_replay_starts_retries_over,
     a_replay_drops_a_deadline_that_has_passed,
@@ -54,6 +60,19 @@ async fn a_completed_execution_can_be_replayed(world: World) {
     assert_eq!(state.eligibility_state, EligibilityState::EligibleNow);
     assert_eq!(state.attempt_state, AttemptState::PendingReplayAttempt);
     assert_eq!(state.terminal_outcome, TerminalOutcome::None);
+}
+
+async fn a_replay_stands_in_the_history(world: World) {
+    let id = completed(&world).await;
+    let filter = ScannerFilter::default();
+    let mut history = world.backend.subscribe_lease_history(EventCursor::TAIL, &filter).await.unwrap();
+
+    replay(&world, id).await.unwrap();
+
+    let next = tokio::time::timeout(Duration::from_secs(10), history.next()).await.expect("an event");
+    let event = next.unwrap().unwrap();
+    assert_eq!(event.execution_id, id);
+    assert_eq!(event.change, LeaseChange::ReplayInitiated { replay_type: ReplayType::Normal });
 }
 
 async fn a_failed_execution_can_be_replayed(world: World) {

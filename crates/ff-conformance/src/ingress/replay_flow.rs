@@ -1,26 +1,38 @@
 //! Replaying members of a flow.
 
+use std::time::Duration;
+
 use ff_core::backend::attempts::FailureReason;
-use ff_core::backend::dependencies::EdgeDependencyPolicy;
-use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs};
+use ff_core::backend::dependencies::{EdgeDependencyPolicy, OnSatisfied};
+use ff_core::backend::flows::{AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, FlowEdge};
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs, ReplayExecutionResult};
+use ff_core::backend::subscriptions::{LeaseChange, ReplayType, ScannerFilter};
+use ff_core::cursor::EventCursor;
 use ff_core::error::StateKind;
 use ff_core::ids::{EdgeId, ExecutionId, FlowId};
 use ff_core::rules::retry::FailureClass;
 use ff_core::state::PublicState;
 use ff_core::{Blob, Result};
+use futures_util::StreamExt;
 use serde_json::json;
 
 use crate::cases;
 use crate::expect::state;
+use crate::flows::kit;
 use crate::world::World;
 
 cases!["ingress":
     a_skipped_member_waits_for_its_dependencies_again,
+    the_replay_of_a_skipped_member_stands_in_the_history_as_such,
     a_skipped_member_whose_upstream_stays_failed_is_skipped_again,
     a_skipped_member_keeps_what_was_satisfied,
     a_skipped_member_of_a_quorum_can_be_revived,
     members_skipped_because_of_it_are_not_revived,
+    a_member_cancelled_while_it_waited_waits_again,
+    a_member_whose_quorum_is_out_of_reach_waits_again_and_is_skipped,
+    a_member_cancelled_while_it_waited_gets_the_results_of_that_time,
+    a_member_cancelled_while_it_waited_is_skipped_when_its_upstream_failed,
+    a_revived_member_can_wait_for_children,
     a_member_of_a_cancelled_flow_is_not_replayed,
 ];
 
@@ -72,6 +84,23 @@ async fn replay(world: &World, id: ExecutionId) -> Result<ReplayExecutionResult>
 
 fn replayed(public_state: PublicState) -> ReplayExecutionResult {
     ReplayExecutionResult::Replayed { public_state }
+}
+
+async fn the_replay_of_a_skipped_member_stands_in_the_history_as_such(world: World) {
+    let flow = flow(&world).await;
+    let (a, b) = (member(&world, flow).await, member(&world, flow).await);
+    depend(&world, flow, a, b).await;
+    end(&world, a, false).await;
+    assert_eq!(world.state(b).await, PublicState::Skipped);
+    let filter = ScannerFilter::default();
+    let mut history = world.backend.subscribe_lease_history(EventCursor::TAIL, &filter).await.unwrap();
+
+    replay(&world, b).await.unwrap();
+
+    let next = tokio::time::timeout(Duration::from_secs(10), history.next()).await.expect("an event");
+    let event = next.unwrap().unwrap();
+    assert_eq!(event.execution_id, b);
+    assert_eq!(event.change, LeaseChange::ReplayInitiated { replay_type: ReplayType::SkippedFlowMember });
 }
 
 async fn a_skipped_member_waits_for_its_dependencies_again(world: World) {
@@ -159,4 +188,62 @@ async fn a_member_of_a_cancelled_flow_is_not_replayed(world: World) {
     world.backend.cancel_flow(flow, CancelFlowPolicy::CancelAll, CancelFlowWait::NoWait {}).await.unwrap();
     state(replay(&world, a).await, StateKind::FlowAlreadyTerminal);
     assert_eq!(world.state(a).await, PublicState::Completed);
+}
+
+/// A graph in which `b` waits for the data of `a`, and was cancelled while it did.
+async fn cancelled_while_waiting(world: &World) -> kit::Graph {
+    let data = FlowEdge { data_passing_ref: Some("input".to_owned()), ..kit::edge("a", "b") };
+    let graph = kit::submit(world, kit::nodes(&["a", "b"]), vec![data]).await;
+    kit::cancel(world, graph.id("b")).await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Cancelled);
+    graph
+}
+
+async fn a_member_whose_quorum_is_out_of_reach_waits_again_and_is_skipped(world: World) {
+    let mut nodes = kit::nodes(&["a", "b"]);
+    nodes.push(kit::joined("join", kit::quorum(3, OnSatisfied::LetRun)));
+    let graph = kit::submit(&world, nodes, kit::edges(&[("a", "join"), ("b", "join")])).await;
+    kit::cancel(&world, graph.id("join")).await;
+    replay(&world, graph.id("join")).await.unwrap();
+    assert_eq!(world.state(graph.id("join")).await, PublicState::WaitingChildren);
+    kit::complete(&world, "a").await;
+    assert_eq!(world.state(graph.id("join")).await, PublicState::Skipped);
+}
+
+async fn a_member_cancelled_while_it_waited_waits_again(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    let answer = replay(&world, graph.id("b")).await.unwrap();
+    assert_eq!(answer, replayed(PublicState::WaitingChildren));
+    kit::complete(&world, "a").await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Waiting);
+}
+
+async fn a_member_cancelled_while_it_waited_gets_the_results_of_that_time(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    kit::complete_with(&world, "a", "from a").await;
+    let answer = replay(&world, graph.id("b")).await.unwrap();
+    assert_eq!(answer, replayed(PublicState::Waiting));
+    let context = world.backend.read_execution_context(graph.id("b")).await.unwrap();
+    assert_eq!(context.input_payload, Blob::from("from a"));
+}
+
+async fn a_member_cancelled_while_it_waited_is_skipped_when_its_upstream_failed(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    kit::fail(&world, "a").await;
+    replay(&world, graph.id("b")).await.unwrap();
+    world.run_due().await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Skipped);
+}
+
+async fn a_revived_member_can_wait_for_children(world: World) {
+    let graph = cancelled_while_waiting(&world).await;
+    kit::complete(&world, "a").await;
+    replay(&world, graph.id("b")).await.unwrap();
+    let handle = kit::claim_now(&world, "b").await;
+    let child = kit::member(&world, graph.flow, "child").await;
+    depend(&world, graph.flow, child, graph.id("b")).await;
+    world.backend.wait_children(&handle).await.unwrap();
+    assert_eq!(world.state(graph.id("b")).await, PublicState::WaitingChildren);
+    kit::complete(&world, "child").await;
+    assert_eq!(world.state(graph.id("b")).await, PublicState::Waiting);
 }

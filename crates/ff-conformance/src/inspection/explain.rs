@@ -29,6 +29,7 @@ cases!["inspection::explain":
     a_suspension_tells_what_it_waits_for,
     an_owner_is_named,
     a_lost_lease_tells_when_it_can_be_taken_over,
+    a_lost_lease_tells_for_whom_it_is_reserved,
     a_revoked_lease_needs_a_grant,
     a_reservation_is_told,
     a_cancelled_flow_is_told,
@@ -123,10 +124,11 @@ async fn an_exhausted_budget_is_named(world: World) {
         limit: 10,
         next_reset_at: Some(world.now().plus(60_000)),
     };
-    assert_eq!(reasons(&world, id).await, [exhausted.clone()]);
+    let told = reasons(&world, id).await;
+    assert_eq!(told, [exhausted]);
     assert!(world.claim().await.is_none());
     assert_eq!(world.state(id).await, PublicState::RateLimited);
-    assert_eq!(reasons(&world, id).await, [exhausted], "parking does not change the reason");
+    assert_eq!(reasons(&world, id).await, told, "parking does not change the reason");
 }
 
 async fn quota(world: &World, window: u64, rate: u64, cap: u64) -> QuotaPolicyId {
@@ -157,9 +159,10 @@ async fn a_full_quota_tells_how_many_run(world: World) {
     world.claim_one_with(&policy).await;
     let id = world.create_with(&policy).await;
     let full = Reason::QuotaConcurrency { quota_policy_id, holders: 1, cap: 1 };
-    assert_eq!(reasons(&world, id).await, [full.clone()]);
+    let told = reasons(&world, id).await;
+    assert_eq!(told, [full]);
     assert!(world.claim().await.is_none());
-    assert_eq!(reasons(&world, id).await, [full]);
+    assert_eq!(reasons(&world, id).await, told);
 }
 
 async fn a_paused_lane_is_told(world: World) {
@@ -216,6 +219,19 @@ async fn a_lost_lease_tells_when_it_can_be_taken_over(world: World) {
     world.run_due().await;
     let lost = Reason::LeaseLost { revoked: false, reclaimable_at: Some(world.now()) };
     assert_eq!(reasons(&world, id).await, [lost]);
+}
+
+async fn a_lost_lease_tells_for_whom_it_is_reserved(world: World) {
+    let (id, _) = world.claim_one().await;
+    register(&world, "worker-a", &[]).await;
+    world.pass(LEASE_MS).await;
+    let (worker_id, worker_instance_id) = worker("worker-b");
+    let grant = json!({"execution_id": id, "worker_id": worker_id, "worker_instance_id": worker_instance_id,
+        "lane_id": world.lane(), "grant_ttl_ms": 5000, "worker_capabilities": []});
+    world.backend.issue_reclaim_grant(args(grant)).await.unwrap();
+    let lost = Reason::LeaseLost { revoked: false, reclaimable_at: Some(world.now()) };
+    let reserved = Reason::Reserved { worker_id, until: world.now().plus(5000) };
+    assert_eq!(reasons(&world, id).await, [lost, reserved]);
 }
 
 async fn a_revoked_lease_needs_a_grant(world: World) {

@@ -9,6 +9,7 @@ use crate::expect::{invalid, not_found};
 use crate::world::World;
 
 cases!["inspection::tags":
+    an_execution_has_at_most_so_many_tags,
     a_tag_is_set_read_and_replaced,
     a_repeated_tag_changes_nothing,
     a_tag_can_hold_any_text,
@@ -87,4 +88,15 @@ async fn a_finished_execution_can_be_tagged(world: World) {
     world.backend.complete(&handle, None).await.unwrap();
     world.backend.set_execution_tag(id, "app.team", "blue").await.unwrap();
     assert_eq!(world.backend.get_execution_tag(id, "app.team").await.unwrap().as_deref(), Some("blue"));
+}
+
+async fn an_execution_has_at_most_so_many_tags(world: World) {
+    let tags = |count: usize| (0..count).map(|n| (format!("app.t{n}"), String::new())).collect();
+    let too_many = CreateExecutionArgs { tags: tags(257), ..world.submission() };
+    invalid(world.backend.create_execution(too_many).await, ValidationKind::InvalidInput);
+    let id = world.submit(CreateExecutionArgs { tags: tags(255), ..world.submission() }).await;
+    world.backend.set_execution_tag(id, "app.last", "1").await.unwrap();
+    invalid(world.backend.set_execution_tag(id, "app.one_more", "1").await, ValidationKind::InvalidInput);
+    world.backend.set_execution_tag(id, "app.last", "2").await.unwrap();
+    assert_eq!(world.backend.get_execution_tag(id, "app.one_more").await.unwrap(), None);
 }

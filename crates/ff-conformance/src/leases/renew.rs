@@ -9,6 +9,7 @@ use ff_core::state::{OwnershipState, PublicState};
 use crate::attempts::owner::{Form, complete, info, own, renewal, run_out, watch};
 use crate::cases;
 use crate::expect::{invalid, state};
+use crate::stage::chain;
 use crate::world::{LEASE_MS, World};
 
 cases!["leases":
@@ -22,7 +23,17 @@ cases!["leases":
     a_renewal_beyond_the_end_of_time_is_refused,
     the_fence_of_a_renewal_is_looked_at_before_its_length,
     a_renewal_tells_its_watchers,
+    a_renewal_in_a_flow_leaves_nothing_to_do,
 ];
+
+async fn a_renewal_in_a_flow_leaves_nothing_to_do(world: World) {
+    chain(&world, 1).await;
+    let handle = world.claim().await.unwrap();
+    world.pass(2_000).await;
+    world.backend.renew(&handle).await.unwrap();
+    world.advance(2_000);
+    assert_eq!(world.run_due().await, 0, "the summary of the flow shows no lease");
+}
 
 async fn a_renewed_lease_expires_later(world: World) {
     let owner = own(&world).await;

@@ -18,6 +18,7 @@ cases!["signals":
     signals_are_counted_over_all_waitpoints_of_an_execution,
     a_closed_waitpoint_is_told_before_the_limit,
     a_waitpoint_keeps_its_newest_signals,
+    a_pending_waitpoint_keeps_what_no_condition_has_seen,
     a_dropped_signal_is_still_recognised,
     signals_that_counted_are_never_dropped,
 ];
@@ -80,6 +81,22 @@ async fn a_waitpoint_keeps_its_newest_signals(world: World) {
     let outcome = world.backend.suspend(&handle, args).await.unwrap();
     assert!(matches!(outcome, SuspendOutcome::AlreadySatisfied { .. }), "{outcome:?}");
     assert_eq!(observed(&world, &handle).await, ["s2", "s3", "s4"]);
+}
+
+async fn a_pending_waitpoint_keeps_what_no_condition_has_seen(world: World) {
+    let (id, handle) = held(&world).await;
+    let waitpoint = world.backend.create_waitpoint(&handle, "a", Duration::from_secs(10)).await.unwrap();
+    let send = async |name: &str| {
+        deliver(&world, DeliverSignalArgs::new(id, waitpoint.waitpoint_id, name, waitpoint.waitpoint_token.clone()))
+            .await
+    };
+    send("go").await;
+    for _ in 0..1100 {
+        send("noise").await;
+    }
+    let primary = WaitpointBinding::UsePending { waitpoint_id: waitpoint.waitpoint_id };
+    let outcome = world.backend.suspend(&handle, asking(&world, vec![primary], single("a", "go"))).await.unwrap();
+    assert!(matches!(outcome, SuspendOutcome::AlreadySatisfied { .. }), "{outcome:?}");
 }
 
 async fn a_dropped_signal_is_still_recognised(world: World) {

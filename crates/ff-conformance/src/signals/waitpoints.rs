@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use ff_core::backend::maintenance::TrimRetentionArgs;
 use ff_core::backend::signals::{DeliverSignalArgs, ListPendingWaitpointsArgs, PendingWaitpoint, SignalEffect};
+use ff_core::backend::subscriptions::ScannerFilter;
 use ff_core::backend::suspension::{ConditionKind, ResumeCondition, SuspendArgs, WaitpointBinding};
 use ff_core::error::{Entity, StateKind, ValidationKind};
 use ff_core::handle::Handle;
@@ -22,6 +24,7 @@ cases!["signals":
     every_call_issues_another_waitpoint,
     an_execution_has_at_most_a_thousand_pending_waitpoints,
     a_pending_waitpoint_runs_out,
+    a_key_is_free_as_soon_as_its_waitpoint_has_run_out,
     a_bound_waitpoint_does_not_run_out,
     open_waitpoints_are_listed_without_their_tokens,
     required_names_are_listed_where_there_are_some,
@@ -35,6 +38,7 @@ cases!["signals":
     only_its_execution_closes_a_waitpoint,
     the_end_of_an_execution_closes_its_pending_waitpoints,
     damaged_records_are_told_as_such,
+    a_damaged_waitpoint_does_not_keep_others_from_being_purged,
 ];
 
 async fn issue(world: &World, handle: &Handle, key: &str) -> PendingWaitpoint {
@@ -130,6 +134,17 @@ async fn a_pending_waitpoint_runs_out(world: World) {
     assert_eq!(open(&world, id).await, []);
     state(world.backend.deliver_signal(to(id, &waitpoint, "late")).await, StateKind::WaitpointClosed);
     issue(&world, &handle, "a").await;
+}
+
+async fn a_key_is_free_as_soon_as_its_waitpoint_has_run_out(world: World) {
+    let (id, handle) = held(&world).await;
+    let first = issue(&world, &handle, "a").await;
+    world.advance(10_000);
+    let second = issue(&world, &handle, "a").await;
+    assert_eq!(open(&world, id).await, [second.waitpoint_id], "the first one is closed in passing");
+    state(world.backend.deliver_signal(to(id, &first, "late")).await, StateKind::WaitpointClosed);
+    let effect = deliver(&world, to(id, &second, "early")).await;
+    assert_eq!(effect, SignalEffect::BufferedForPendingWaitpoint);
 }
 
 async fn a_bound_waitpoint_does_not_run_out(world: World) {
@@ -301,4 +316,27 @@ async fn damaged_records_are_told_as_such(world: World) {
     invalid(listed, ValidationKind::Corruption);
     let another = world.backend.create_waitpoint(&handle, "b", Duration::from_secs(1)).await;
     invalid(another, ValidationKind::Corruption);
+}
+
+async fn a_damaged_waitpoint_does_not_keep_others_from_being_purged(world: World) {
+    let (damaged, handle) = held(&world).await;
+    let waitpoint = issue(&world, &handle, "a").await;
+    world.backend.complete(&handle, None).await.unwrap();
+    world.damage(Damage::Waitpoint(damaged, waitpoint.waitpoint_id)).await;
+    world.advance(1);
+    let (other, handle) = world.claim_one().await;
+    world.backend.complete(&handle, None).await.unwrap();
+    world.advance(1000);
+    let trim = || TrimRetentionArgs {
+        partition: damaged.partition().into(),
+        lane_id: world.lane(),
+        retention_ms: 1000,
+        now: world.now(),
+        batch_size: 10,
+        namespace: None,
+        filter: ScannerFilter::default(),
+    };
+    assert_eq!(world.backend.trim_retention(trim()).await.unwrap(), 1);
+    assert_eq!(world.backend.read_execution_state(other).await.unwrap(), None);
+    invalid(world.backend.trim_retention(trim()).await, ValidationKind::Corruption);
 }

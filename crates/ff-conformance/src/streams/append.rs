@@ -25,6 +25,7 @@ cases!["streams::append":
     a_durable_stream_keeps_exactly_the_length_of_its_policy,
     a_live_stream_keeps_its_floor,
     a_live_stream_expires_twice_its_ttl_after_the_last_frame,
+    frames_that_expired_do_not_come_back,
     one_durable_frame_keeps_a_live_stream_for_good,
     a_closed_stream_is_dropped_after_the_time_its_policy_gives,
     an_oversized_frame_is_refused_before_anything_else,
@@ -129,6 +130,19 @@ async fn a_live_stream_expires_twice_its_ttl_after_the_last_frame(world: World) 
     assert!(read_all(&world, id, FIRST).await.frames.is_empty());
     assert_eq!(append(&world, &handle, live("c", 1000)).await.frame_count, 3);
     assert_eq!(texts(&read_all(&world, id, FIRST).await), ["c"]);
+}
+
+async fn frames_that_expired_do_not_come_back(world: World) {
+    for next in [live("b", 1000), durable("b")] {
+        let (id, handle) = world.claim_one().await;
+        append(&world, &handle, live("a", 1000)).await;
+        world.advance(2000);
+        append(&world, &handle, next).await;
+        assert_eq!(texts(&read_all(&world, id, FIRST).await), ["b"], "nobody has swept the stream yet");
+        world.run_due().await;
+        assert_eq!(texts(&read_all(&world, id, FIRST).await), ["b"]);
+        world.backend.complete(&handle, None).await.unwrap();
+    }
 }
 
 async fn one_durable_frame_keeps_a_live_stream_for_good(world: World) {

@@ -11,6 +11,7 @@ use crate::expect::invalid;
 use crate::world::World;
 
 cases!["streams::summary":
+    a_summary_does_not_grow_without_end,
     patches_build_a_document_and_count_its_versions,
     there_is_no_summary_before_the_first_patch,
     null_deletes_and_the_sentinel_writes_null,
@@ -95,4 +96,19 @@ async fn a_summary_outlives_its_attempt(world: World) {
     append(&world, &handle, summary_of(r#"{"a":1}"#)).await;
     world.backend.complete(&handle, None).await.unwrap();
     assert_eq!(document(&world, id).await, json!({"a": 1}));
+}
+
+async fn a_summary_does_not_grow_without_end(world: World) {
+    let (id, handle) = world.claim_one().await;
+    let filled = |n: usize| summary_of(&format!("{{\"k{n}\":\"{}\"}}", "x".repeat(65_000)));
+    for n in 0..16 {
+        append(&world, &handle, filled(n)).await;
+    }
+    let refused = world.backend.append_frame(&handle, filled(16)).await;
+    let detail = invalid(refused, ValidationKind::InvalidInput);
+    assert!(detail.starts_with("summary_too_large"), "{detail}");
+    append(&world, &handle, summary_of("{\"k0\":null}")).await;
+    assert_eq!(append(&world, &handle, filled(16)).await.summary_version, Some(18));
+    let summary = world.backend.read_summary(id, FIRST).await.unwrap().expect("a summary");
+    assert_eq!(summary.version, 18);
 }

@@ -14,6 +14,7 @@ use crate::expect::{invalid, state};
 use crate::{Damage, World, cases};
 
 cases!["suspension":
+    a_damaged_execution_does_not_keep_others_from_timing_out,
     a_timeout_fails_a_suspension_by_default,
     a_timeout_may_cancel,
     a_timeout_may_expire,
@@ -166,4 +167,13 @@ async fn signals_that_counted_are_shown_beside_the_timeout(world: World) {
     deliver(&world, parked.signal_at("a", "one")).await;
     world.pass(TIMEOUT_MS).await;
     assert_eq!(observed(&world, &parked.handle).await, ["one", "timeout"]);
+}
+
+async fn a_damaged_execution_does_not_keep_others_from_timing_out(world: World) {
+    let timeout_at = Some(world.now().plus(1000));
+    let first = parked(&world, SuspendArgs { timeout_at, ..ask(&world) }).await;
+    let second = parked(&world, SuspendArgs { timeout_at, ..ask(&world) }).await;
+    world.damage(Damage::Execution(first.id)).await;
+    world.pass(1000).await;
+    assert_eq!(world.state(second.id).await, PublicState::Failed);
 }

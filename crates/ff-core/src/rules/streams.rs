@@ -25,6 +25,9 @@ pub const SUMMARY_MAXLEN: u64 = 64;
 /// Deepest nesting of objects in a summary patch; the root counts as one.
 pub const PATCH_DEPTH_MAX: usize = 16;
 
+/// Most bytes of a summary document. Every patch rewrites the whole, so it must not grow for ever.
+pub const SUMMARY_BYTES_MAX: usize = 1 << 20;
+
 /// A string that stands for JSON null in a summary patch, where plain null deletes.
 pub const NULL_SENTINEL: &str = "__ff_null__";
 
@@ -178,8 +181,8 @@ fn ema_alpha(given: f64) -> f64 {
 /// A string leaf [`NULL_SENTINEL`] becomes JSON null after merging, so the document never shows it.
 ///
 /// # Errors
-/// `InvalidInput` when the patch is not JSON (`patch_invalid_json`), not an object (`patch_root_not_object`) or nested
-/// too deeply (`patch_depth_exceeded`); `Corruption` when the stored document is not a JSON object.
+/// `InvalidInput` when the patch is not JSON (`patch_invalid_json`), not an object (`patch_root_not_object`), nested
+/// too deeply (`patch_depth_exceeded`) or makes the document too long (`summary_too_large`); `Corruption` when the stored document is not a JSON object.
 pub fn merge_patch(document: Option<&[u8]>, patch: &[u8]) -> Result<Vec<u8>> {
     let patch: Value = serde_json::from_slice(patch)
         .map_err(|error| EngineError::invalid(format_args!("patch_invalid_json: {error}")))?;
@@ -192,7 +195,14 @@ pub fn merge_patch(document: Option<&[u8]>, patch: &[u8]) -> Result<Vec<u8>> {
     let mut merged = document.map_or_else(|| Ok(Value::Object(serde_json::Map::new())), stored_document)?;
     json_patch::merge(&mut merged, &patch);
     replace_sentinels(&mut merged);
-    Ok(merged.to_string().into_bytes())
+    let merged = merged.to_string().into_bytes();
+    if merged.len() > SUMMARY_BYTES_MAX {
+        return Err(EngineError::invalid(format_args!(
+            "summary_too_large: {} bytes, at most {SUMMARY_BYTES_MAX}",
+            merged.len()
+        )));
+    }
+    Ok(merged)
 }
 
 fn stored_document(bytes: &[u8]) -> Result<Value> {

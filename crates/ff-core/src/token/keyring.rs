@@ -30,8 +30,9 @@ struct SigningKey {
 }
 
 impl SigningKey {
+    /// Whether it is worth nothing once it does not sign any more; retired without an end means that its grace got lost.
     fn is_expired(&self, now: TimestampMs) -> bool {
-        self.expires_at.is_some_and(|end| end < now)
+        self.expires_at.is_none_or(|end| end < now)
     }
 }
 
@@ -225,6 +226,17 @@ fn check_kid(kid: &str) -> Result<(), String> {
 mod tests {
     use super::*;
     use crate::token::tests::{ONES, T0, ZEROS, kind, seeded, subject};
+
+    #[test]
+    fn a_retired_key_without_an_end_is_expired() {
+        let mut ring = seeded();
+        let token = ring.sign(&subject("k")).expect("signs");
+        ring.rotate("k2", ONES, 1000, T0).expect("rotates");
+        ring.keys.get_mut(INITIAL_KID).expect("held").expires_at = None;
+        assert_eq!(ring.verify(&token, &subject("k"), T0), Err(TokenError::Expired));
+        let gone = ring.rotate("k3", ZEROS, 0, T0).expect("rotates");
+        assert!(matches!(gone, RotateDecision::Rotated { gc_count: 1, .. }), "{gone:?}");
+    }
 
     #[test]
     fn a_retired_key_verifies_through_the_end_of_its_grace() {

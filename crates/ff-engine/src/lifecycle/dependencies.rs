@@ -4,8 +4,7 @@ use ff_core::Result;
 use ff_core::rules::edge_groups::{sibling_cancel, verdict};
 use ff_core::state::EdgeGroupState;
 
-use super::graph::{live_upstreams, pass_data};
-use crate::key::Key;
+use super::graph::{current_group, live_upstreams, pass_data};
 use crate::records::{EdgeGroup, Execution};
 use crate::store::Tx;
 
@@ -20,25 +19,30 @@ pub(crate) enum Children {
     Impossible,
 }
 
-async fn current_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<EdgeGroup>> {
+/// The undecided group, if there is one.
+async fn open_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<EdgeGroup>> {
     if execution.flow_id.is_none() {
         return Ok(None);
     }
-    let key = Key::edge_group(execution.id, execution.dependency_generation);
-    let group = tx.get::<EdgeGroup>(key).await?;
-    Ok(group.filter(|group| group.state == EdgeGroupState::Pending))
+    Ok(current_group(tx, execution).await?.1)
 }
 
 /// Whether edges in force hold back an execution that is about to become claimable.
 pub(crate) async fn holds(tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
-    let undecided = |group: &EdgeGroup| verdict(group.policy, group.counts) == EdgeGroupState::Pending;
-    Ok(current_group(tx, execution).await?.is_some_and(|group| group.running() > 0 && undecided(&group)))
+    Ok(open_group(tx, execution).await?.is_some_and(|group| holds_back(&group)))
+}
+
+/// Whether a group has edges in force that will decide it. One that cannot succeed any more holds back, too: the next edge that
+/// settles says so.
+pub(crate) fn holds_back(group: &EdgeGroup) -> bool {
+    let open = group.is_pending() && verdict(group.policy, group.counts) != EdgeGroupState::Satisfied;
+    open && group.running() > 0
 }
 
 /// Looks at the group of children spawned since the last wait. A group that is decided already is closed here, because nobody
 /// decides it while its downstream runs; children spawned from now on make up the next one.
 pub(crate) async fn children(tx: &mut dyn Tx, execution: &mut Execution) -> Result<Children> {
-    let Some(group) = current_group(tx, execution).await? else { return Ok(Children::Settled) };
+    let Some(group) = open_group(tx, execution).await? else { return Ok(Children::Settled) };
     if group.counts.total == 0 {
         return Ok(Children::Settled);
     }

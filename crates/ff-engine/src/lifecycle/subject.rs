@@ -61,8 +61,13 @@ impl Subject {
     /// Writes it, and asks for its flow to be projected anew.
     pub(crate) fn save(&self, tx: &mut dyn Tx) {
         if let Some(flow) = self.execution.flow_id {
-            tx.put(ProjectionMark::for_change(self.execution.id.partition(), flow, tx.now()));
+            tx.put(ProjectionMark::for_change(self.execution.id.partition(), flow, Some(self.execution.id), tx.now()));
         }
+        self.save_unprojected(tx);
+    }
+
+    /// Writes it after a change that no summary of its flow shows.
+    pub(crate) fn save_unprojected(&self, tx: &mut dyn Tx) {
         tx.put(self.execution.clone());
     }
 }

@@ -185,7 +185,9 @@ impl State {
                 (None, None) => true,
                 _ => false,
             };
-            if !same {
+            if record.is_none() {
+                self.fences.remove(&Key::fence(id));
+            } else if !same {
                 self.fences.insert(Key::fence(id), self.revision);
             }
         }
@@ -226,6 +228,9 @@ impl State {
             return Ok(EventPage { events: Vec::new(), next: encode_cursor(self.last_sequence) });
         }
         let after = decode_cursor(after)?;
+        if after > self.last_sequence {
+            return Err(EngineError::invalid("event cursor is ahead of the log, so it belongs to another one"));
+        }
         if after < self.trimmed {
             return Err(EngineError::CursorExpired { resume_from: encode_cursor(self.trimmed) });
         }

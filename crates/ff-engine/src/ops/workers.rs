@@ -15,6 +15,7 @@ use ff_core::partition::{Partition, of_worker};
 use ff_core::state::LaneState;
 use ff_core::{EngineError, Result};
 
+use super::check_duration;
 use crate::engine::Engine;
 use crate::event::{Event, EventBody, WorkerChange};
 use crate::index::{Bounds, Index, Position, pair_bytes};
@@ -26,9 +27,6 @@ use crate::verbs::list_of;
 
 /// Lanes one process may serve.
 const LANES_MAX: usize = 1000;
-
-/// Longest time to live: what a signed column holds.
-const TTL_MS_MAX: u64 = i64::MAX as u64;
 
 #[async_trait]
 impl<S: Store> Workers for Engine<S> {
@@ -112,9 +110,7 @@ fn info(worker: Worker) -> WorkerInfo {
 }
 
 fn check_registration(args: &RegisterWorkerArgs) -> Result<()> {
-    if args.liveness_ttl_ms == 0 || args.liveness_ttl_ms > TTL_MS_MAX {
-        return Err(EngineError::invalid(format_args!("liveness_ttl_ms {} is out of range", args.liveness_ttl_ms)));
-    }
+    check_duration("liveness_ttl_ms", args.liveness_ttl_ms)?;
     if args.lanes.len() > LANES_MAX {
         return Err(EngineError::invalid(format_args!("a worker serves at most {LANES_MAX} lanes")));
     }

@@ -251,6 +251,12 @@ impl Execution {
         !self.quota_policy_ids.is_empty()
     }
 
+    /// Whether a budget or a quota has a say in when it starts.
+    #[must_use]
+    pub const fn needs_admission(&self) -> bool {
+        !self.budget_ids.is_empty() || !self.quota_policy_ids.is_empty()
+    }
+
     /// Its place in the queue.
     #[must_use]
     pub fn rank(&self) -> i64 {
@@ -304,7 +310,9 @@ impl Execution {
         let parked = || Position::of(self.blocked_at.map_or(0, |at| at.0), self.id);
         match self.state.eligibility_state {
             EligibilityState::BlockedByRoute => {
-                out.push(Entry::new(Index::RouteParked(self.namespace.clone(), self.lane.clone()), parked()));
+                let requirement = self.class.requirement.clone();
+                let index = Index::RouteParked(self.namespace.clone(), self.lane.clone(), requirement);
+                out.push(Entry::new(index, parked()));
             }
             EligibilityState::BlockedByBudget | EligibilityState::BlockedByQuota => match self.blocked_by {
                 Some(Gate::Budget(budget)) => out.push(Entry::new(Index::BudgetParked(budget), parked())),

@@ -312,13 +312,15 @@ pub struct ProjectionMark {
     pub home: Partition,
     pub flow: FlowId,
     pub second: i64,
+    /// The last change that asked, to tell whether another one came while the flow was looked at.
+    pub cause: (Option<ExecutionId>, TimestampMs),
 }
 
 impl ProjectionMark {
     /// The mark for a change that happens now.
     #[must_use]
-    pub const fn for_change(home: Partition, flow: FlowId, now: TimestampMs) -> Self {
-        Self { home, flow, second: now.0.div_euclid(1000) + 1 }
+    pub const fn for_change(home: Partition, flow: FlowId, member: Option<ExecutionId>, now: TimestampMs) -> Self {
+        Self { home, flow, second: now.0.div_euclid(1000) + 1, cause: (member, now) }
     }
 }
 

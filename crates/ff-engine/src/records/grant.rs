@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::TimestampMs;
-use ff_core::ids::{ExecutionId, LaneId, QuotaPolicyId, WorkerId, WorkerInstanceId};
+use ff_core::ids::{ExecutionId, LaneId, WorkerId, WorkerInstanceId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -25,8 +25,6 @@ pub struct Grant {
     pub worker_instance_id: WorkerInstanceId,
     /// What the worker could do when the grant was issued.
     pub capabilities: BTreeSet<String>,
-    /// Quotas that admitted the execution for this grant.
-    pub admitted_by: Vec<QuotaPolicyId>,
     pub created_at: TimestampMs,
     pub expires_at: TimestampMs,
 }

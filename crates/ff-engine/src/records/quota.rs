@@ -116,6 +116,8 @@ pub struct Admission {
     pub epoch: LeaseEpoch,
     /// The lost ownership whose slot a reclaim wants to go on with; a reclaim that fails gives it back.
     pub renewed_from: Option<LeaseEpoch>,
+    /// Claims that rely on it. One that fails takes itself off; the last one takes the admission along.
+    pub claims: u32,
     /// Whether it occupies a concurrency slot.
     pub holds_slot: bool,
     /// Until then the claim it is for may not have happened; afterwards it is confirmed or dropped.

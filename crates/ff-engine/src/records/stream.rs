@@ -31,6 +31,8 @@ pub struct StreamHead {
     /// The execution's policy, copied with the first frame so that appends need not read it again.
     pub policy: Option<StreamPolicy>,
     pub summary_version: u64,
+    /// Frames up to this one expired before the next was appended; readers do not see them, swept or not.
+    pub expired_to: FrameId,
     pub closed: Option<(TimestampMs, StreamCloseReason)>,
 }
 
@@ -49,6 +51,7 @@ impl StreamHead {
             retention: StreamRetention { has_durable: false, expires_at: None, rate: None },
             policy: None,
             summary_version: 0,
+            expired_to: FrameId::ZERO,
             closed: None,
         }
     }

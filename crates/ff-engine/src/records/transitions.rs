@@ -277,6 +277,13 @@ impl Execution {
         self.touch(now);
     }
 
+    /// A policy denied the reclaim: claims look at it again from `at` on.
+    pub fn postpone_reclaim(&mut self, at: TimestampMs, now: TimestampMs) {
+        self.reclaim_at = Some(at);
+        self.reclaim_open = at.is_due(now);
+        self.touch(now);
+    }
+
     /// An operator took the lease away; only an explicit grant lets somebody take over.
     pub fn revoke_lease(&mut self, reason: String, now: TimestampMs) {
         self.state =

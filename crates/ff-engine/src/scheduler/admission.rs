@@ -18,7 +18,7 @@ use crate::timers::gates;
 use crate::verbs::{list_of, read_one};
 
 /// After so long a denied execution asks again although nobody has told that a slot is free.
-const CAP_RETRY_MS: u64 = 30_000;
+pub(super) const CAP_RETRY_MS: u64 = 30_000;
 
 /// Expired window entries that one look counts.
 const EXPIRED_MAX: usize = 1_000;
@@ -81,12 +81,12 @@ pub(crate) async fn admit<S: Store>(engine: &Engine<S>, execution: &Execution, u
         match admit_by(engine, execution, *quota, until).await {
             Ok(None) => quotas.push(*quota),
             Ok(Some(Denial { retry_at, detail })) => {
-                withdraw(engine, execution.id, &quotas).await?;
+                withdraw(engine, execution, &quotas).await?;
                 return Ok(Admitted::No { gate: Gate::Quota(*quota), retry_at, detail });
             }
             Err(error) => {
                 // The expiry of a provisional admission is the fallback when this fails, too.
-                let _ = withdraw(engine, execution.id, &quotas).await;
+                let _ = withdraw(engine, execution, &quotas).await;
                 return Err(error);
             }
         }
@@ -137,14 +137,14 @@ async fn admit_by<S: Store>(
     Ok(quota_denial(quota, answer, engine.store.now().await?))
 }
 
-/// Takes back what [`admit`] counted: the claim did not happen.
+/// Takes back what [`admit`] counted for the execution as it was then: the claim did not happen.
 pub(crate) async fn withdraw<S: Store>(
     engine: &Engine<S>,
-    execution: ExecutionId,
+    execution: &Execution,
     quotas: &[QuotaPolicyId],
 ) -> Result<()> {
     for quota in quotas {
-        free(engine, *quota, execution, Because::Withdrawn).await?;
+        free(engine, *quota, execution.id, Because::Withdrawn(execution.epoch.next())).await?;
     }
     Ok(())
 }

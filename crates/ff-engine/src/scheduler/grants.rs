@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::error::ContentionKind;
-use ff_core::ids::{ExecutionId, LaneId, QuotaPolicyId, WorkerId, WorkerInstanceId};
+use ff_core::ids::{ExecutionId, LaneId, WorkerId, WorkerInstanceId};
 use ff_core::partition::PartitionKey;
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
@@ -48,7 +48,6 @@ pub(crate) fn put_grant(
     kind: GrantKind,
     holder: &Holder,
     id: Uuid,
-    admitted_by: Vec<QuotaPolicyId>,
     ttl_ms: u64,
 ) -> Grant {
     let now = tx.now();
@@ -60,7 +59,6 @@ pub(crate) fn put_grant(
         worker_id: holder.worker_id.clone(),
         worker_instance_id: holder.worker_instance_id.clone(),
         capabilities: holder.capabilities.clone(),
-        admitted_by,
         created_at: now,
         expires_at: now.plus(ttl_ms),
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::error::EngineError;
-use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId, QuotaPolicyId};
+use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId};
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use uuid::Uuid;
@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::admission::{Admitted, Denial, admit, withdraw};
 use super::grants::{Holder, live_grant, put_grant};
 use super::ownership::{Owned, cancel_if_owed, end_over_cap, grant_kind, reclaim_cap, take};
-use super::parking::{Offer, free_routes, park_behind_gates, park_denied, park_unroutable};
+use super::parking::{free_routes, park_behind_gates, park_denied, park_unroutable, parked_routes};
 pub(crate) use super::queue::Seeker;
 use super::queue::{HEADS_PAGE, Queues, heads};
 use crate::engine::Engine;
@@ -53,6 +53,15 @@ pub(crate) enum Catch {
     Granted(Grant),
 }
 
+/// What a hunt brings home.
+#[derive(Debug)]
+pub(crate) struct Haul {
+    /// What was caught, best first.
+    pub(crate) caught: Vec<Catch>,
+    /// Whether it gave up with candidates left, and those it tried are out of the way: another hunt gets further.
+    pub(crate) is_cut_short: bool,
+}
+
 /// Finds up to `count` executions for a worker, best first.
 pub(crate) async fn hunt<S: Store>(
     engine: &Engine<S>,
@@ -60,13 +69,12 @@ pub(crate) async fn hunt<S: Store>(
     holder: &Holder,
     prize: Prize,
     count: usize,
-) -> Result<Vec<Catch>> {
-    let mut hunt = Hunt { engine, holder, prize, wanted: count, caught: Vec::new(), closed: BTreeSet::new() };
-    let outcome = hunt.round(seeker).await;
-    match outcome {
+) -> Result<Haul> {
+    let mut hunt = Hunt::new(engine, holder, prize, count);
+    match hunt.round(seeker).await {
         // What was taken is taken: the caller must learn of it.
         Err(error) if hunt.caught.is_empty() => Err(error),
-        _ => Ok(hunt.caught),
+        _ => Ok(Haul { is_cut_short: hunt.gave_up && hunt.set_aside > 0, caught: hunt.caught }),
     }
 }
 
@@ -78,34 +86,53 @@ struct Hunt<'a, S> {
     caught: Vec<Catch>,
     /// Policies found closed on the way.
     closed: BTreeSet<Gate>,
+    /// Candidates that were denied and parked or postponed, so that nobody finds them at the head again.
+    set_aside: usize,
+    /// Whether candidates were left when too many had been looked at in vain.
+    gave_up: bool,
 }
 
-impl<S: Store> Hunt<'_, S> {
+impl<'a, S: Store> Hunt<'a, S> {
+    const fn new(engine: &'a Engine<S>, holder: &'a Holder, prize: Prize, wanted: usize) -> Self {
+        Self {
+            engine,
+            holder,
+            prize,
+            wanted,
+            caught: Vec::new(),
+            closed: BTreeSet::new(),
+            set_aside: 0,
+            gave_up: false,
+        }
+    }
+
     async fn round(&mut self, seeker: Seeker<'_>) -> Result<()> {
         let queues = Queues::of(self.engine, seeker).await?;
         park_behind_gates(self.engine, &queues.gated, &queues.closed).await?;
         park_unroutable(self.engine, &queues.uncovered).await?;
         self.search(&queues).await?;
-        if self.caught.is_empty() && self.free_parked(seeker, &queues).await? {
+        if self.caught.is_empty() && self.free_parked(&queues).await? {
             self.search(&queues).await?;
         }
         Ok(())
     }
 
-    /// A worker that asks is alive, registered or not: what was parked for want of its capabilities is its work.
-    async fn free_parked(&self, seeker: Seeker<'_>, queues: &Queues) -> Result<bool> {
-        let offer = Offer { capabilities: seeker.capabilities, registered: false };
-        let mut freed = 0;
-        for namespace in &queues.serving {
-            freed += free_routes(self.engine, namespace, seeker.lane, offer, None, FREED_MAX).await?.count;
-        }
-        Ok(freed > 0)
+    /// A worker that asks is alive, registered or not: what was parked for want of its capabilities is its work. What requires nothing
+    /// was parked by hand, and only a registration frees it.
+    async fn free_parked(&self, queues: &Queues) -> Result<bool> {
+        let covered = queues.open.iter().chain(&queues.gated);
+        let parked = parked_routes(covered.filter(|class| !class.class.requirement.is_empty()));
+        Ok(free_routes(self.engine, &parked, None, FREED_MAX).await?.count > 0)
     }
 
     async fn search(&mut self, queues: &Queues) -> Result<()> {
         let mut fruitless = 0;
         let mut after = None;
-        while self.caught.len() < self.wanted && fruitless < FRUITLESS_MAX {
+        while self.caught.len() < self.wanted {
+            if fruitless >= FRUITLESS_MAX {
+                self.gave_up = true;
+                return Ok(());
+            }
             let indexes = queues.indexes(&self.closed);
             if indexes.is_empty() {
                 return Ok(());
@@ -144,9 +171,12 @@ impl<S: Store> Hunt<'_, S> {
         let quotas = match admit(self.engine, candidate, until).await? {
             Admitted::Yes { quotas } => quotas,
             Admitted::No { gate, retry_at, detail } => {
-                if candidate.class.gates.contains(&gate) {
+                let shared = candidate.class.gates.contains(&gate);
+                if shared {
                     self.closed.insert(gate);
                 }
+                // Behind a shared policy one parked execution stands for all.
+                self.set_aside += usize::from(!shared || candidate.is_lost());
                 park_denied(self.engine, candidate, gate, Denial { retry_at, detail }).await?;
                 return Ok(None);
             }
@@ -159,11 +189,10 @@ impl<S: Store> Hunt<'_, S> {
             until,
             first: self.engine.uuid_at(now),
             second: self.engine.uuid_at(now),
-            quotas,
         };
         match self.engine.run(&secure).await {
             Ok(None) | Err(EngineError::Contention(_)) => {
-                withdraw(self.engine, candidate.id, &secure.quotas).await?;
+                withdraw(self.engine, candidate, &quotas).await?;
                 Ok(None)
             }
             caught => caught,
@@ -184,7 +213,6 @@ struct Secure {
     first: Uuid,
     /// The attempt.
     second: Uuid,
-    quotas: Vec<QuotaPolicyId>,
 }
 
 #[async_trait::async_trait]
@@ -220,8 +248,8 @@ impl Op for Secure {
         match self.prize {
             Prize::Grant { .. } => {
                 // The grant must not outlive the admission it stands on.
-                let (ttl_ms, quotas) = (self.until.since(tx.now()), self.quotas.clone());
-                let grant = put_grant(tx, &subject.execution, kind, &self.holder, self.first, quotas, ttl_ms);
+                let ttl_ms = self.until.since(tx.now());
+                let grant = put_grant(tx, &subject.execution, kind, &self.holder, self.first, ttl_ms);
                 Ok(Some(Catch::Granted(grant)))
             }
             Prize::Lease { ttl_ms } => {
@@ -235,5 +263,128 @@ impl Op for Secure {
                 Ok(Some(Catch::Owned(Box::new(owned))))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::backend::ingress::CreateExecutionArgs;
+    use ff_core::backend::quotas::CreateQuotaPolicyArgs;
+    use ff_core::backend::{Ingress, Quotas};
+    use ff_core::ids::{LaneId, Namespace, QuotaPolicyId, WorkerId, WorkerInstanceId};
+    use ff_core::policy::{ExecutionPolicy, PolicyDocument};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::Settings;
+    use crate::memory::MemoryStore;
+    use crate::scheduler::admission::quota_facts;
+    use crate::verbs::read_one;
+
+    /// One execution behind a quota that lets one run at a time.
+    struct Scene {
+        engine: Engine<MemoryStore>,
+        quota: QuotaPolicyId,
+        candidate: Execution,
+    }
+
+    impl Scene {
+        async fn open() -> Self {
+            let clock = ManualClock::at(TimestampMs(1_700_000_000_000));
+            let engine = Engine::open(MemoryStore::new(Arc::new(clock)), Settings::default()).await.expect("opens");
+            let quota = QuotaPolicyId::from_uuid(Uuid::from_u128(1));
+            let policy = CreateQuotaPolicyArgs {
+                quota_policy_id: quota,
+                namespace: namespace(),
+                scope_type: "policy".into(),
+                scope_id: String::new(),
+                window_seconds: 0,
+                max_requests_per_window: 0,
+                max_concurrent: 1,
+                jitter_ms: 0,
+            };
+            engine.create_quota_policy(policy).await.expect("a quota");
+            let id = ExecutionId::solo(&lane(), engine.counts(), Uuid::from_u128(2));
+            let policy = ExecutionPolicy { quota_policy_ids: vec![quota], ..ExecutionPolicy::default() };
+            let submission = CreateExecutionArgs {
+                policy: Some(PolicyDocument::from(policy)),
+                ..CreateExecutionArgs::new(id, namespace(), lane(), "task")
+            };
+            engine.create_execution(submission).await.expect("an execution");
+            let candidate = read_one(&engine.store, Key::execution(id)).await.expect("readable").expect("stored");
+            Self { engine, quota, candidate }
+        }
+
+        /// A claim that found the candidate before anybody took it.
+        async fn try_candidate(&self) -> Option<Catch> {
+            let holder = holder();
+            let mut hunt = Hunt::new(&self.engine, &holder, Prize::Lease { ttl_ms: 30_000 }, 1);
+            hunt.try_candidate(&self.candidate).await.expect("an answer")
+        }
+
+        async fn admit(&self) -> Vec<QuotaPolicyId> {
+            let until = TimestampMs(1_700_000_005_000);
+            match admit(&self.engine, &self.candidate, until).await {
+                Ok(Admitted::Yes { quotas }) => quotas,
+                other => panic!("expected a slot, got {other:?}"),
+            }
+        }
+
+        async fn holders(&self) -> u64 {
+            quota_facts(&self.engine, self.quota).await.expect("facts").expect("bounded").1.holders
+        }
+    }
+
+    fn namespace() -> Namespace {
+        Namespace::new("acme").expect("a name")
+    }
+
+    fn lane() -> LaneId {
+        LaneId::new("default").expect("a name")
+    }
+
+    fn holder() -> Holder {
+        Holder {
+            worker_id: WorkerId::new("w").expect("a name"),
+            worker_instance_id: WorkerInstanceId::new("w-1").expect("a name"),
+            capabilities: BTreeSet::new(),
+        }
+    }
+
+    fn run<T>(test: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(test)
+    }
+
+    #[test]
+    fn a_claim_that_comes_too_late_leaves_the_winner_its_slot() {
+        run(async {
+            let scene = Scene::open().await;
+            assert!(scene.try_candidate().await.is_some());
+            assert!(scene.try_candidate().await.is_none());
+            assert_eq!(scene.holders().await, 1);
+        });
+    }
+
+    #[test]
+    fn a_claim_that_asked_first_and_lost_leaves_the_winner_its_slot() {
+        run(async {
+            let scene = Scene::open().await;
+            let quotas = scene.admit().await;
+            assert!(scene.try_candidate().await.is_some(), "another claim counts on the same admission");
+            withdraw(&scene.engine, &scene.candidate, &quotas).await.expect("withdrawn");
+            assert_eq!(scene.holders().await, 1);
+        });
+    }
+
+    #[test]
+    fn a_claim_that_nobody_joined_gives_its_slot_back() {
+        run(async {
+            let scene = Scene::open().await;
+            let quotas = scene.admit().await;
+            withdraw(&scene.engine, &scene.candidate, &quotas).await.expect("withdrawn");
+            assert_eq!(scene.holders().await, 0);
+        });
     }
 }

@@ -8,5 +8,5 @@ pub(crate) mod grants;
 pub(crate) mod hunt;
 pub(crate) mod ownership;
 pub(crate) mod parking;
-mod queue;
+pub(crate) mod queue;
 pub(crate) mod slots;

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::ids::{ExecutionId, LaneId, Namespace};
+use ff_core::ids::{ExecutionId, LeaseEpoch};
 use ff_core::partition::Partition;
 use ff_core::state::{BlockingReason, EligibilityState};
 use ff_core::{Result, TimestampMs};
 
-use super::admission::Denial;
+use super::admission::{CAP_RETRY_MS, Denial};
 use super::grants::live_grant;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
@@ -16,7 +16,7 @@ use crate::lifecycle::Subject;
 use crate::records::{Execution, Gate, LaneClass, Worker};
 use crate::store::{Op, Store, Tx};
 use crate::timers::gates;
-use crate::verbs::list_of;
+use crate::verbs::{list_all, list_of};
 
 /// Heads that one claim parks for want of a capable worker.
 const ROUTE_PARKED_MAX: usize = 10;
@@ -58,7 +58,39 @@ impl Op for Park {
     }
 }
 
-/// Parks an execution that a policy denied. While a policy that closes for all has one parked, it parks no other: the parked one
+/// Puts a lost execution aside that a policy denied, so that it does not stand before others at every claim.
+struct Postpone {
+    execution: ExecutionId,
+    epoch: LeaseEpoch,
+    denial: Denial,
+}
+
+#[async_trait::async_trait]
+impl Op for Postpone {
+    type Out = ();
+
+    fn home(&self) -> Partition {
+        self.execution.partition()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        Subject::keys(self.execution)
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
+        let Some(mut subject) = Subject::find(tx, self.execution).await? else { return Ok(()) };
+        let now = tx.now();
+        if subject.execution.epoch == self.epoch && subject.execution.reclaim_open {
+            // Nobody tells a lost execution that the policy opened, so it asks again before long.
+            let soon = now.plus(CAP_RETRY_MS);
+            subject.execution.postpone_reclaim(self.denial.retry_at.map_or(soon, |at| at.min(soon)), now);
+            subject.save(tx);
+        }
+        Ok(())
+    }
+}
+
+/// Parks an execution that a policy denied; a lost one is put aside. While a policy that closes for all has one parked, it parks no other: the parked one
 /// shows users why they wait and wakes the lane when the policy opens.
 pub(crate) async fn park_denied<S: Store>(
     engine: &Engine<S>,
@@ -66,8 +98,8 @@ pub(crate) async fn park_denied<S: Store>(
     gate: Gate,
     denial: Denial,
 ) -> Result<()> {
-    if !execution.is_eligible() {
-        return Ok(());
+    if execution.is_lost() {
+        return engine.run(&Postpone { execution: execution.id, epoch: execution.epoch, denial }).await;
     }
     let (index, eligibility, reason) = match gate {
         Gate::Budget(id) => {
@@ -75,7 +107,7 @@ pub(crate) async fn park_denied<S: Store>(
         }
         Gate::Quota(id) => (Index::QuotaParked(id), EligibilityState::BlockedByQuota, BlockingReason::WaitingForQuota),
     };
-    if execution.class.gates.contains(&gate) && engine.store.count(&index).await? > 0 {
+    if execution.class.gates.contains(&gate) && !engine.store.keys(&index, &Bounds::first(1)).await?.is_empty() {
         return Ok(());
     }
     let park = Park {
@@ -102,11 +134,9 @@ pub(crate) async fn park_behind_gates<S: Store>(
     for (gate, denial) in closed {
         let indexes: Vec<Index> =
             classes.iter().filter(|class| class.class.gates.contains(gate)).map(eligible_index).collect();
-        let heads = engine.store.list(&indexes, &Bounds::first(1)).await?;
-        for head in heads {
-            if let Ok(execution) = Execution::try_from(head.record) {
-                park_denied(engine, &execution, *gate, denial.clone()).await?;
-            }
+        let heads = list_all(&engine.store, &indexes, &Bounds::first(1)).await?;
+        for execution in heads.into_iter().filter_map(|head| Execution::try_from(head.record?).ok()) {
+            park_denied(engine, &execution, *gate, denial.clone()).await?;
         }
     }
     Ok(())
@@ -122,10 +152,10 @@ pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[L
         return Ok(());
     }
     let indexes: Vec<Index> = uncovered.iter().map(eligible_index).collect();
-    let heads = engine.store.list(&indexes, &Bounds::first(ROUTE_PARKED_MAX)).await?;
+    let heads = list_all(&engine.store, &indexes, &Bounds::first(ROUTE_PARKED_MAX)).await?;
     let mut covered: BTreeMap<Index, bool> = BTreeMap::new();
     for head in heads {
-        let Ok(execution) = Execution::try_from(head.record) else { continue };
+        let Some(Ok(execution)) = head.record.map(Execution::try_from) else { continue };
         let served = match covered.get(&head.index) {
             Some(served) => *served,
             None => {
@@ -173,38 +203,30 @@ async fn is_served<S: Store>(engine: &Engine<S>, execution: &Execution) -> Resul
     }
 }
 
-/// Frees what was parked for want of these capabilities, at most `limit` looked at from `after` on. Says where to go on, if there is
-/// more. Executions that require nothing were parked by hand, and only a registration frees them.
+/// Where executions of these classes wait when no live worker covers them.
+pub(crate) fn parked_routes<'a>(classes: impl IntoIterator<Item = &'a LaneClass>) -> Vec<Index> {
+    let parked = |class: &LaneClass| {
+        Index::RouteParked(class.namespace.clone(), class.lane.clone(), class.class.requirement.clone())
+    };
+    // Classes that differ in their gates only wait in one place.
+    classes.into_iter().map(parked).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Frees what is parked in these places, at most `limit` from `after` on. Says where to go on, if there is more.
 pub(crate) async fn free_routes<S: Store>(
     engine: &Engine<S>,
-    namespace: &Namespace,
-    lane: &LaneId,
-    offer: Offer<'_>,
+    parked: &[Index],
     after: Option<Position>,
     limit: usize,
 ) -> Result<Freed> {
-    let index = Index::RouteParked(namespace.clone(), lane.clone());
-    let found = engine.store.list(std::slice::from_ref(&index), &Bounds::first(limit).after(after)).await?;
-    let next = if found.len() == limit { found.last().map(|listed| listed.position.clone()) } else { None };
+    let found = list_all(&engine.store, parked, &Bounds::first(limit).after(after)).await?;
+    let next = if found.len() == limit { found.last().map(|found| found.position.clone()) } else { None };
     let mut freed = 0;
-    for listed in found {
-        let Ok(execution) = Execution::try_from(listed.record) else { continue };
-        let requirement = &execution.class.requirement;
-        if requirement.is_covered_by(offer.capabilities)
-            && (offer.registered || !requirement.is_empty())
-            && engine.run(&FreeRoute { execution: execution.id }).await?
-        {
-            freed += 1;
-        }
+    for parked in found {
+        let Some(Ok(execution)) = parked.record.map(Execution::try_from) else { continue };
+        freed += usize::from(engine.run(&FreeRoute { execution: execution.id }).await?);
     }
     Ok(Freed { count: freed, next })
-}
-
-/// What a worker brings, and whether it has registered.
-#[derive(Clone, Copy)]
-pub(crate) struct Offer<'a> {
-    pub(crate) capabilities: &'a BTreeSet<String>,
-    pub(crate) registered: bool,
 }
 
 /// What freeing parked executions did.

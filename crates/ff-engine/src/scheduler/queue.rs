@@ -11,7 +11,7 @@ use crate::index::{Bounds, Index, Position, pair_bytes};
 use crate::key::Key;
 use crate::records::{Execution, Gate, Lane, LaneClass, Record};
 use crate::store::Store;
-use crate::verbs::list_of;
+use crate::verbs::{list_all, list_of};
 
 /// Classes of a lane read at a time.
 const CLASSES_PAGE: usize = 500;
@@ -84,6 +84,19 @@ impl Queues {
     }
 }
 
+/// The classes of a lane of one tenant that a worker with these capabilities covers.
+pub(crate) async fn covered_classes<S: Store>(
+    engine: &Engine<S>,
+    namespace: &Namespace,
+    lane: &LaneId,
+    capabilities: &BTreeSet<String>,
+) -> Result<Vec<LaneClass>> {
+    let namespaces = BTreeSet::from([namespace.clone()]);
+    let mut classes = classes_of(engine, Seeker { lane, capabilities, namespaces: Some(&namespaces) }).await?;
+    classes.retain(|class| class.class.requirement.is_covered_by(capabilities));
+    Ok(classes)
+}
+
 async fn classes_of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
     let mut classes: Vec<LaneClass> = Vec::new();
     let mut after = None;
@@ -125,10 +138,10 @@ pub(super) async fn heads<S: Store>(
     indexes: &[Index],
     after: Option<Position>,
 ) -> Result<(Vec<Execution>, Option<Position>)> {
-    let found = engine.store.list(indexes, &Bounds::first(HEADS_PAGE).after(after)).await?;
-    let next = if found.len() == HEADS_PAGE { found.last().map(|listed| listed.position.clone()) } else { None };
+    let found = list_all(&engine.store, indexes, &Bounds::first(HEADS_PAGE).after(after)).await?;
+    let next = if found.len() == HEADS_PAGE { found.last().map(|found| found.position.clone()) } else { None };
     let candidates: Vec<Execution> =
-        found.into_iter().filter_map(|listed| Execution::try_from(listed.record).ok()).collect();
+        found.into_iter().filter_map(|found| Execution::try_from(found.record?).ok()).collect();
     let reserved = reserved(engine, &candidates).await?;
     Ok((candidates.into_iter().filter(|execution| !reserved.contains(&execution.id)).collect(), next))
 }

@@ -59,10 +59,12 @@ impl Admit {
         if admission.epoch < self.epoch {
             admission.renewed_from = Some(admission.epoch);
             admission.epoch = self.epoch;
+            admission.claims = 1;
             admission.provisional_until = Some(self.until);
             tx.put(admission);
-        } else if admission.provisional_until.is_some_and(|until| until < self.until) {
-            admission.provisional_until = Some(self.until);
+        } else if admission.epoch == self.epoch {
+            admission.claims = admission.claims.saturating_add(1);
+            admission.provisional_until = admission.provisional_until.map(|until| until.max(self.until));
             tx.put(admission);
         }
     }
@@ -135,6 +137,7 @@ impl Admit {
             admitted_at,
             epoch: self.epoch,
             renewed_from: None,
+            claims: 1,
             holds_slot,
             provisional_until: Some(self.until),
         });
@@ -178,8 +181,9 @@ impl Op for Admit {
 pub(crate) enum Because {
     /// The caller undoes it, place in the window included.
     Undone,
-    /// The claim it was for did not happen: undone, but an inherited slot goes back to the lost ownership.
-    Withdrawn,
+    /// A claim for this ownership did not happen. Once no other relies on the admission it is undone, but an inherited slot goes
+    /// back to the lost ownership.
+    Withdrawn(LeaseEpoch),
     /// An ownership ended; its start still counts in the window.
     Settled(LeaseEpoch),
     /// The claim did not happen in time; an inherited slot goes back.
@@ -200,7 +204,8 @@ impl Free {
     /// Whether the admission that is stored is the one that goes.
     fn concerns(&self, admission: &Admission, now: TimestampMs) -> bool {
         match self.because {
-            Because::Undone | Because::Withdrawn => true,
+            Because::Undone => true,
+            Because::Withdrawn(epoch) => admission.epoch == epoch,
             Because::Settled(epoch) => admission.epoch <= epoch,
             Because::Lapsed(epoch) => {
                 admission.epoch == epoch && admission.provisional_until.is_some_and(|until| until.is_due(now))
@@ -208,9 +213,19 @@ impl Free {
         }
     }
 
+    /// Leaves the admission to other claims that rely on it: any of them may have happened.
+    fn leave_to_others(&self, mut admission: Admission, tx: &mut dyn Tx) -> bool {
+        if !matches!(self.because, Because::Withdrawn(_)) || admission.claims <= 1 {
+            return false;
+        }
+        admission.claims -= 1;
+        tx.put(admission);
+        true
+    }
+
     /// Gives an inherited slot back; whether its first owner still stands is looked at when it comes due, at once.
     fn give_back(&self, mut admission: Admission, tx: &mut dyn Tx) -> bool {
-        let failed = matches!(self.because, Because::Withdrawn | Because::Lapsed(_));
+        let failed = matches!(self.because, Because::Withdrawn(_) | Because::Lapsed(_));
         let Some(epoch) = admission.renewed_from.filter(|_| failed) else { return false };
         admission.epoch = epoch;
         admission.renewed_from = None;
@@ -220,7 +235,7 @@ impl Free {
     }
 
     async fn leave_window(&self, tx: &mut dyn Tx, usage: &mut QuotaUsage, admission: &Admission) -> Result<bool> {
-        if !matches!(self.because, Because::Undone | Because::Withdrawn) {
+        if !matches!(self.because, Because::Undone | Because::Withdrawn(_)) {
             return Ok(false);
         }
         let key = admission.window_key();
@@ -250,7 +265,7 @@ impl Op for Free {
         let key = Key::admission(self.home, self.quota, self.execution);
         let found = tx.get::<Admission>(key.clone()).await?.filter(|admission| self.concerns(admission, tx.now()));
         let Some(admission) = found else { return Ok(None) };
-        if self.give_back(admission.clone(), tx) {
+        if self.leave_to_others(admission.clone(), tx) || self.give_back(admission.clone(), tx) {
             return Ok(None);
         }
         let mut usage = usage_of(tx, self.home, self.quota).await?;
@@ -304,5 +319,106 @@ impl Op for Confirm {
             tx.put(admission);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::memory::MemoryStore;
+    use crate::store::Store;
+    use crate::verbs::read_one;
+
+    const FIRST: LeaseEpoch = LeaseEpoch(1);
+
+    struct Quota {
+        store: MemoryStore,
+        home: Partition,
+        id: QuotaPolicyId,
+        execution: ExecutionId,
+    }
+
+    impl Quota {
+        fn new() -> Self {
+            let counts = ff_core::partition::PartitionCounts::default();
+            let id = QuotaPolicyId::from_uuid(Uuid::from_u128(1));
+            let execution = "{fp:0}:00000000-0000-0000-0000-000000000002".parse().unwrap();
+            let store = MemoryStore::new(Arc::new(ManualClock::at(TimestampMs(1_000))));
+            Self { store, home: counts.of_quota(id), id, execution }
+        }
+
+        async fn admit(&self, epoch: LeaseEpoch, inherits: bool) -> CheckAdmissionResult {
+            let limits = AdmissionLimits { window_ms: 0, rate_limit: 0, concurrency_cap: 1, jitter_ms: 0 };
+            let op = Admit {
+                home: self.home,
+                quota: self.id,
+                dimension: "default".to_owned(),
+                execution: self.execution,
+                epoch,
+                inherits,
+                limits,
+                until: TimestampMs(6_000),
+                sample: 0,
+            };
+            self.store.transact(&op).await.unwrap()
+        }
+
+        async fn free(&self, because: Because) {
+            let op = Free { home: self.home, quota: self.id, execution: self.execution, because, opening: None };
+            self.store.transact(&op).await.unwrap();
+        }
+
+        async fn holders(&self) -> u64 {
+            let usage: Option<QuotaUsage> = read_one(&self.store, Key::quota_usage(self.home, self.id)).await.unwrap();
+            usage.map_or(0, |usage| usage.holders)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_claim_that_lost_a_race_leaves_the_slot_to_the_one_that_won() {
+        let quota = Quota::new();
+        assert_eq!(quota.admit(FIRST, false).await, CheckAdmissionResult::Admitted);
+        assert_eq!(quota.admit(FIRST, false).await, CheckAdmissionResult::AlreadyAdmitted);
+        quota.free(Because::Withdrawn(FIRST)).await;
+        assert_eq!(quota.holders().await, 1);
+        quota.free(Because::Settled(FIRST)).await;
+        assert_eq!(quota.holders().await, 0);
+    }
+
+    #[tokio::test]
+    async fn the_last_claim_that_fails_takes_the_slot_along() {
+        let quota = Quota::new();
+        quota.admit(FIRST, false).await;
+        quota.admit(FIRST, false).await;
+        quota.free(Because::Withdrawn(FIRST)).await;
+        quota.free(Because::Withdrawn(FIRST)).await;
+        assert_eq!(quota.holders().await, 0);
+    }
+
+    #[tokio::test]
+    async fn a_late_withdrawal_does_not_touch_the_slot_of_a_later_ownership() {
+        let quota = Quota::new();
+        quota.admit(FIRST, false).await;
+        quota.admit(FIRST.next(), false).await;
+        quota.free(Because::Withdrawn(FIRST)).await;
+        assert_eq!(quota.holders().await, 1);
+    }
+
+    #[tokio::test]
+    async fn reclaims_that_fail_give_the_slot_back_to_the_lost_ownership() {
+        let quota = Quota::new();
+        quota.admit(FIRST, false).await;
+        quota.admit(FIRST.next(), true).await;
+        quota.admit(FIRST.next(), true).await;
+        quota.free(Because::Withdrawn(FIRST.next())).await;
+        quota.free(Because::Withdrawn(FIRST.next())).await;
+        assert_eq!(quota.holders().await, 1, "the lost ownership still counts");
+        quota.free(Because::Settled(FIRST)).await;
+        assert_eq!(quota.holders().await, 0);
     }
 }

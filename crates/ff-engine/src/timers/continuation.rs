@@ -45,9 +45,9 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, n
 }
 
 /// Writes down how far the work has come, unless somebody asked for it anew meanwhile.
-struct Keep {
-    record: Continuation,
-    step: Step,
+pub(super) struct Keep {
+    pub(super) record: Continuation,
+    pub(super) step: Step,
 }
 
 #[async_trait]

@@ -8,15 +8,15 @@ use ff_core::partition::Partition;
 use ff_core::policy::TimeoutBehavior;
 use ff_core::rules::conditions::ConditionProgress;
 use ff_core::state::{BlockingReason, EligibilityState};
-use ff_core::{Result, TimestampMs};
+use ff_core::{EngineError, Result, TimestampMs};
 use uuid::Uuid;
 
-use super::continuation::Step;
+use super::continuation::{Keep, Step};
 use crate::engine::Engine;
-use crate::index::{Bounds, Index};
-use crate::key::Key;
+use crate::index::{Bounds, Index, Position};
+use crate::key::{Key, Name};
 use crate::lifecycle::{Ending, Subject, finish, released};
-use crate::records::{Attempt, Continuation, ContinuationWork, Gate, Record, Suspension};
+use crate::records::{Attempt, Continuation, ContinuationWork, Gate, Suspension};
 use crate::scheduler::admission::{closed_gate, free_slots_of};
 use crate::store::{Op, Store, Tx};
 
@@ -32,7 +32,7 @@ const fn parked_by(gate: Gate) -> Index {
 
 /// A name for the work of opening a gate; none when nobody waits there.
 pub(crate) async fn opening<S: Store>(engine: &Engine<S>, gate: Gate) -> Result<Option<Uuid>> {
-    if engine.store.list(&[parked_by(gate)], &Bounds::first(1)).await?.is_empty() {
+    if engine.store.keys(&parked_by(gate), &Bounds::first(1)).await?.is_empty() {
         return Ok(None);
     }
     engine.mint().await.map(Some)
@@ -46,7 +46,7 @@ pub(crate) async fn recheck<S: Store>(engine: &Engine<S>, gate: Gate) -> Result<
     }
     match gate {
         Gate::Budget(budget) => open_budget(engine, budget, None).await.map(drop),
-        Gate::Quota(quota) => open_quota(engine, quota).await.map(drop),
+        Gate::Quota(quota) => open_quota(engine, quota, None).await.map(drop),
     }
 }
 
@@ -60,44 +60,14 @@ pub(crate) async fn run_at_once<S: Store>(engine: &Engine<S>, continuation: Cont
 /// Does one slice and writes down what it left.
 pub(crate) async fn advance<S: Store>(engine: &Engine<S>, continuation: Continuation) -> Result<()> {
     let step = step(engine, &continuation).await?;
-    engine.run(&Turn { continuation, step }).await
-}
-
-/// Writes down what a slice left to do.
-struct Turn {
-    continuation: Continuation,
-    step: Step,
-}
-
-#[async_trait::async_trait]
-impl Op for Turn {
-    type Out = ();
-
-    fn home(&self) -> Partition {
-        self.continuation.home
-    }
-
-    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
-        let key = Key::continuation(self.continuation.home, self.continuation.id);
-        let stored = tx.get::<Continuation>(key.clone()).await?;
-        if stored.as_ref() != Some(&self.continuation) {
-            return Ok(());
-        }
-        match &self.step {
-            Step::Done => tx.delete(key),
-            Step::More { after, due_at } => {
-                tx.put(Continuation { after: after.clone(), due_at: *due_at, ..self.continuation.clone() });
-            }
-        }
-        Ok(())
-    }
+    engine.run(&Keep { record: continuation, step }).await
 }
 
 /// One slice of what follows from a policy that opened, or from a limit that was crossed.
 pub(crate) async fn step<S: Store>(engine: &Engine<S>, continuation: &Continuation) -> Result<Step> {
     match &continuation.work {
         ContinuationWork::OpenBudget { budget } => open_budget(engine, *budget, Some(continuation)).await,
-        ContinuationWork::OpenQuota { quota } => open_quota(engine, *quota).await,
+        ContinuationWork::OpenQuota { quota } => open_quota(engine, *quota, Some(continuation)).await,
         ContinuationWork::Breach { budget, action } => breach(engine, *budget, *action, continuation).await,
         _ => Ok(Step::Done),
     }
@@ -113,21 +83,19 @@ async fn open_budget<S: Store>(
     if closed_gate(engine, gate).await?.is_some() {
         return Ok(Step::Done);
     }
-    let slice = engine.settings.slice;
-    let bounds = Bounds::first(slice).after(continuation.and_then(|continuation| continuation.after.clone()));
-    let parked = engine.store.list(&[parked_by(gate)], &bounds).await?;
-    let last = (parked.len() == slice).then(|| parked.last().map(|listed| listed.position.clone())).flatten();
-    for listed in parked {
-        promote(engine, listed.record, gate).await?;
+    let (parked, next) = slice_of(engine, parked_by(gate), continuation, engine.settings.slice).await?;
+    for execution in parked {
+        each(engine, &Promote { execution, gate }).await?;
     }
-    match last {
-        Some(after) => Ok(Step::More { after: Some(after), due_at: engine.store.now().await? }),
-        None => Ok(Step::Done),
-    }
+    go_on(engine, next).await
 }
 
 /// Releases as many as a quota has room for, oldest first.
-async fn open_quota<S: Store>(engine: &Engine<S>, quota: QuotaPolicyId) -> Result<Step> {
+async fn open_quota<S: Store>(
+    engine: &Engine<S>,
+    quota: QuotaPolicyId,
+    continuation: Option<&Continuation>,
+) -> Result<Step> {
     let gate = Gate::Quota(quota);
     let slice = engine.settings.slice;
     let free = free_slots_of(engine, quota).await?;
@@ -136,18 +104,43 @@ async fn open_quota<S: Store>(engine: &Engine<S>, quota: QuotaPolicyId) -> Resul
     if limit == 0 {
         return Ok(Step::Done);
     }
-    let parked = engine.store.list(&[parked_by(gate)], &Bounds::first(limit)).await?;
-    let more = room > slice && parked.len() == slice;
-    for listed in parked {
-        promote(engine, listed.record, gate).await?;
+    let (parked, next) = slice_of(engine, parked_by(gate), continuation, limit).await?;
+    for execution in parked {
+        each(engine, &Promote { execution, gate }).await?;
     }
-    if more { Ok(Step::More { after: None, due_at: engine.store.now().await? }) } else { Ok(Step::Done) }
+    go_on(engine, next.filter(|_| room > slice)).await
 }
 
-async fn promote<S: Store>(engine: &Engine<S>, record: Record, gate: Gate) -> Result<()> {
-    match record {
-        Record::Execution(execution) => engine.run(&Promote { execution: execution.id, gate }).await,
-        _ => Ok(()),
+/// The executions of the next slice of an index, and where the one after begins, if there is one. Only keys are read, so that a
+/// record that does not decode keeps no other from its turn.
+async fn slice_of<S: Store>(
+    engine: &Engine<S>,
+    index: Index,
+    continuation: Option<&Continuation>,
+    limit: usize,
+) -> Result<(Vec<ExecutionId>, Option<Position>)> {
+    let bounds = Bounds::first(limit).after(continuation.and_then(|continuation| continuation.after.clone()));
+    let keys = engine.store.keys(&index, &bounds).await?;
+    let next = keys.last().filter(|_| keys.len() == limit).map(|(position, _)| position.clone());
+    let executions = keys.into_iter().filter_map(|(_, key)| match key.name {
+        Name::Execution(id) => Some(id),
+        _ => None,
+    });
+    Ok((executions.collect(), next))
+}
+
+/// Does one execution's share of bulk work; one that does not decode is passed by.
+async fn each<S: Store, O: Op<Out = ()>>(engine: &Engine<S>, op: &O) -> Result<()> {
+    match engine.run(op).await {
+        Err(EngineError::Validation { .. }) => Ok(()),
+        done => done,
+    }
+}
+
+async fn go_on<S: Store>(engine: &Engine<S>, next: Option<Position>) -> Result<Step> {
+    match next {
+        Some(after) => Ok(Step::More { after: Some(after), due_at: engine.store.now().await? }),
+        None => Ok(Step::Done),
     }
 }
 
@@ -190,20 +183,13 @@ async fn breach<S: Store>(
     action: BreachAction,
     continuation: &Continuation,
 ) -> Result<Step> {
-    let slice = engine.settings.slice;
-    let bounds = Bounds::first(slice).after(continuation.after.clone());
-    let attached = engine.store.list(&[Index::AttachedTo(budget)], &bounds).await?;
-    let last = (attached.len() == slice).then(|| attached.last().map(|listed| listed.position.clone())).flatten();
-    for listed in attached {
-        if let Record::Execution(execution) = listed.record {
-            let suspension = SuspensionId::from_uuid(engine.mint().await?);
-            engine.run(&Act { budget, action, execution: execution.id, suspension }).await?;
-        }
+    let index = Index::AttachedTo(budget);
+    let (attached, next) = slice_of(engine, index, Some(continuation), engine.settings.slice).await?;
+    for execution in attached {
+        let suspension = SuspensionId::from_uuid(engine.mint().await?);
+        each(engine, &Act { budget, action, execution, suspension }).await?;
     }
-    match last {
-        Some(after) => Ok(Step::More { after: Some(after), due_at: engine.store.now().await? }),
-        None => Ok(Step::Done),
-    }
+    go_on(engine, next).await
 }
 
 /// What a crossed limit does to one execution.

@@ -31,10 +31,11 @@ use ff_core::{EngineError, Result, TimestampMs};
 pub(crate) use poison::Poison;
 
 use crate::engine::Engine;
-use crate::index::{Bounds, DueKind, Index, Listed, Position};
+use crate::index::{Bounds, DueKind, Index, Position};
 use crate::key::Key;
 use crate::records::Record;
 use crate::store::Store;
+use crate::verbs::{Found, list_all};
 
 /// Entries listed at once; more than can share one position.
 const PAGE: usize = 128;
@@ -55,7 +56,7 @@ pub struct DueReport {
 }
 
 impl<S: Store> Engine<S> {
-    /// Handles work that is due at `now` (or at the store's time, if that is earlier), earliest first, at most `limit` items.
+    /// Handles work that is due at `now` (or at the store's time, if that is earlier), earliest first, until `limit` items changed.
     ///
     /// Only items that changed count as handled, so a caller may repeat this until nothing was handled. An item that fails does not
     /// keep later ones from being handled, and is left alone for some passes after it failed several times in a row.
@@ -78,10 +79,10 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// When due work cannot be listed.
     pub async fn next_due(&self) -> Result<Option<TimestampMs>> {
-        let first = self.store.list(&DueKind::ALL.map(Index::Due), &Bounds::first(1)).await?;
-        let finished = self.store.list(&[Index::Terminal], &Bounds::first(1)).await?;
-        let at = |listed: &Listed| TimestampMs(listed.position.major);
-        let purge = finished.first().map(|listed| at(listed).plus(self.settings.retention_ms));
+        let first = list_all(&self.store, &DueKind::ALL.map(Index::Due), &Bounds::first(1)).await?;
+        let finished = list_all(&self.store, &[Index::Terminal], &Bounds::first(1)).await?;
+        let at = |found: &Found| TimestampMs(found.position.major);
+        let purge = finished.first().map(|found| at(found).plus(self.settings.retention_ms));
         Ok(first.first().map(at).into_iter().chain(purge).min())
     }
 }
@@ -102,40 +103,55 @@ struct Pass<'e, S> {
 
 impl<S: Store> Pass<'_, S> {
     const fn is_over(&self) -> bool {
-        self.report.handled + self.report.failed >= self.limit || self.looked_at >= self.limit + LOOKED_AT_MAX
+        self.report.handled >= self.limit || self.has_looked_enough()
     }
 
-    /// Handles what stands in some indexes up to a time, page by page.
+    const fn has_looked_enough(&self) -> bool {
+        self.looked_at >= self.limit.saturating_add(LOOKED_AT_MAX)
+    }
+
+    /// Handles what stands in some indexes up to a time, page by page. A pass that looked at many in vain is followed by one that
+    /// begins where it stopped, so that whatever stands behind them has its turn too.
     async fn over(&mut self, indexes: &[Index], until: TimestampMs) -> Result<()> {
-        let mut after = None;
+        let mut after = self.engine.poison.take_place(indexes);
+        self.pages(indexes, until, &mut after).await?;
+        if self.has_looked_enough() {
+            self.engine.poison.keep_place(indexes, after);
+        }
+        Ok(())
+    }
+
+    async fn pages(&mut self, indexes: &[Index], until: TimestampMs, after: &mut Option<Position>) -> Result<()> {
         while !self.is_over() {
-            let bounds = Bounds::first(PAGE).after(after).until(Position::end_of(until.0));
-            let page = whole_positions(self.engine.store.list(indexes, &bounds).await?);
-            let Some(last) = page.last() else { return Ok(()) };
-            after = Some(last.position.clone());
-            for listed in page {
+            let bounds = Bounds::first(PAGE).after(after.clone()).until(Position::end_of(until.0));
+            let page = whole_positions(list_all(&self.engine.store, indexes, &bounds).await?);
+            if page.is_empty() {
+                return Ok(());
+            }
+            for found in page {
                 if self.is_over() {
                     return Ok(());
                 }
-                self.one(listed).await;
+                *after = Some(found.position.clone());
+                self.one(found).await;
             }
         }
         Ok(())
     }
 
-    async fn one(&mut self, listed: Listed) {
+    async fn one(&mut self, found: Found) {
         self.looked_at += 1;
-        let kind = match listed.index {
+        let kind = match found.index {
             Index::Due(kind) => kind,
             _ => DueKind::Retention,
         };
-        let key = listed.record.key();
+        let key = found.key;
         if self.engine.poison.skips(kind, &key) {
             return;
         }
-        let handled = match dispatch(self.engine, kind, listed.record.clone(), self.now).await {
-            Ok(()) => self.has_changed(&key, &listed.record).await,
-            Err(_) => false,
+        let handled = match found.record {
+            Some(record) => self.handle(kind, &key, record).await,
+            None => false,
         };
         if handled {
             self.report.handled += 1;
@@ -144,6 +160,11 @@ impl<S: Store> Pass<'_, S> {
             self.report.failed += 1;
             self.engine.poison.failed(kind, key);
         }
+    }
+
+    /// Whether the item is another one now.
+    async fn handle(&self, kind: DueKind, key: &Key, record: Record) -> bool {
+        dispatch(self.engine, kind, record.clone(), self.now).await.is_ok() && self.has_changed(key, &record).await
     }
 
     async fn has_changed(&self, key: &Key, before: &Record) -> bool {
@@ -155,12 +176,12 @@ impl<S: Store> Pass<'_, S> {
 }
 
 /// Cuts a full page so that it does not end between entries of one position: paging on skips all of them.
-fn whole_positions(mut page: Vec<Listed>) -> Vec<Listed> {
+fn whole_positions(mut page: Vec<Found>) -> Vec<Found> {
     if page.len() == PAGE
-        && let Some(last) = page.last().map(|listed| listed.position.clone())
+        && let Some(last) = page.last().map(|found| found.position.clone())
         && page.first().is_some_and(|first| first.position != last)
     {
-        page.retain(|listed| listed.position != last);
+        page.retain(|found| found.position != last);
     }
     page
 }
@@ -217,5 +238,56 @@ async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, n
             ValidationKind::Corruption,
             format!("{:?}: record: {} cannot be due for {kind:?}", other.key(), other.kind()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_core::backend::Ingress;
+    use ff_core::backend::ingress::CreateExecutionArgs;
+    use ff_core::ids::{ExecutionId, LaneId, Namespace};
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::Settings;
+    use crate::memory::MemoryStore;
+    use crate::verbs::read_one;
+
+    const START: TimestampMs = TimestampMs(1_000);
+
+    async fn delayed(engine: &Engine<MemoryStore>, ms: u64) -> ExecutionId {
+        let id = ExecutionId::new(0, Uuid::from_u128(u128::from(ms)));
+        let (namespace, lane) = (Namespace::new("acme").unwrap(), LaneId::new("default").unwrap());
+        let args = CreateExecutionArgs::new(id, namespace, lane, "task");
+        engine.create_execution(CreateExecutionArgs { delay_until: Some(START.plus(ms)), ..args }).await.unwrap();
+        id
+    }
+
+    #[tokio::test]
+    async fn items_that_cannot_be_handled_starve_no_other() {
+        let clock = ManualClock::at(START);
+        let engine = Engine::open(MemoryStore::new(Arc::new(clock.clone())), Settings::default()).await.unwrap();
+        for ms in 1..=20 {
+            let id = delayed(&engine, ms).await;
+            engine.store().damage(Key::execution(id));
+        }
+        let sound = delayed(&engine, 21).await;
+        clock.advance(100);
+        let report = engine.run_due(START.plus(100), 1).await.unwrap();
+        assert_eq!(report, DueReport { handled: 1, failed: 20 });
+        let execution: crate::records::Execution =
+            read_one(&engine.store, Key::execution(sound)).await.unwrap().unwrap();
+        assert!(execution.is_eligible());
+    }
+
+    #[test]
+    fn a_pass_that_did_not_come_to_an_end_is_continued_once() {
+        let poison = Poison::default();
+        let indexes = [Index::Terminal];
+        assert_eq!(poison.take_place(&indexes), None);
+        poison.keep_place(&indexes, Some(Position::end_of(7)));
+        assert_eq!(poison.take_place(&indexes), Some(Position::end_of(7)));
+        assert_eq!(poison.take_place(&indexes), None);
     }
 }

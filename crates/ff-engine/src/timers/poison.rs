@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::index::DueKind;
+use crate::index::{DueKind, Index, Position};
 use crate::key::Key;
 
 /// Failures in a row before an item is left alone.
@@ -25,6 +25,8 @@ pub(crate) struct Poison {
 struct Failures {
     pass: u64,
     items: BTreeMap<(DueKind, Key), Failing>,
+    /// Where the next pass over some indexes begins, when the last one did not come to their end.
+    places: BTreeMap<Vec<Index>, Position>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +43,18 @@ impl Poison {
     /// A new pass begins.
     pub(super) fn begin_pass(&self) {
         self.lock().pass += 1;
+    }
+
+    /// Where a pass over these indexes begins: behind what the last one looked at in vain, else with the first entry.
+    pub(super) fn take_place(&self, indexes: &[Index]) -> Option<Position> {
+        self.lock().places.remove(indexes)
+    }
+
+    /// The pass stopped here without coming to an end.
+    pub(super) fn keep_place(&self, indexes: &[Index], place: Option<Position>) {
+        if let Some(place) = place {
+            self.lock().places.insert(indexes.to_vec(), place);
+        }
     }
 
     /// Whether this pass leaves the item alone.

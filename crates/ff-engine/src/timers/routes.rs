@@ -7,10 +7,11 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
-use crate::index::{Index, Position};
+use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Continuation, ContinuationWork};
-use crate::scheduler::parking::{Offer, free_routes};
+use crate::scheduler::parking::{free_routes, parked_routes};
+use crate::scheduler::queue::covered_classes;
 use crate::store::{Op, Store, Tx};
 
 /// Frees parked executions that a worker with these capabilities can serve: the first slice at once, the rest as continuations.
@@ -21,7 +22,8 @@ pub(crate) async fn open_route<S: Store>(
     capabilities: &BTreeSet<String>,
 ) -> Result<()> {
     for lane in lanes {
-        if engine.store.count(&Index::RouteParked(namespace.clone(), lane.clone())).await? == 0 {
+        let parked = parked_for(engine, namespace, lane, capabilities).await?;
+        if engine.store.list(&parked, &Bounds::first(1)).await?.is_empty() {
             continue;
         }
         let now = engine.store.now().await?;
@@ -42,12 +44,21 @@ pub(crate) async fn open_route<S: Store>(
     Ok(())
 }
 
+/// Where work waits that such a worker can do; other parked work is not looked at.
+async fn parked_for<S: Store>(
+    engine: &Engine<S>,
+    namespace: &Namespace,
+    lane: &LaneId,
+    capabilities: &BTreeSet<String>,
+) -> Result<Vec<Index>> {
+    Ok(parked_routes(&covered_classes(engine, namespace, lane, capabilities).await?))
+}
+
 /// Frees one slice, then goes on later or is done.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, continuation: Continuation, _now: TimestampMs) -> Result<()> {
     let ContinuationWork::OpenRoute { namespace, lane, capabilities } = &continuation.work else { return Ok(()) };
-    let offer = Offer { capabilities, registered: true };
-    let after = continuation.after.clone();
-    let freed = free_routes(engine, namespace, lane, offer, after, engine.settings.slice).await?;
+    let parked = parked_for(engine, namespace, lane, capabilities).await?;
+    let freed = free_routes(engine, &parked, continuation.after.clone(), engine.settings.slice).await?;
     engine.run(&Advance { continuation, next: freed.next }).await
 }
 

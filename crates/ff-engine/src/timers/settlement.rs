@@ -38,9 +38,12 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, settlement: Settlement,
 /// Frees first and forgets afterwards: a crash in between frees twice, which changes nothing.
 async fn apply<S: Store>(engine: &Engine<S>, settlement: Settlement) -> Result<()> {
     let Settlement { execution, epoch, quotas, .. } = settlement;
+    let mut freed = Ok(());
     for quota in quotas {
-        free(engine, quota, execution, Because::Settled(epoch)).await?;
+        // One quota that cannot be freed keeps no other waiting.
+        freed = freed.and(free(engine, quota, execution, Because::Settled(epoch)).await);
     }
+    freed?;
     engine.run(&Settled { execution, epoch }).await
 }
 

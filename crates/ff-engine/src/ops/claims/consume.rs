@@ -11,10 +11,10 @@ use ff_core::partition::Partition;
 use ff_core::state::AttemptState;
 use ff_core::{EngineError, Result, TimestampMs};
 
-use super::check_duration;
 use crate::engine::Engine;
 use crate::key::Key;
 use crate::lifecycle::Subject;
+use crate::ops::{check_duration, check_reach};
 use crate::records::{Attempt, Execution, GrantKind, Taker};
 use crate::scheduler::grants::{Presenter, consume_grant};
 use crate::scheduler::ownership::{Owned, is_being_cancelled, take};
@@ -26,6 +26,7 @@ pub(super) async fn claim_execution<S: Store>(
     args: ClaimExecutionArgs,
 ) -> Result<ClaimExecutionResult> {
     check_duration("lease_ttl_ms", args.lease_ttl_ms)?;
+    check_reach("attempt_timeout_ms", args.attempt_timeout_ms.unwrap_or_default())?;
     engine.check_partition(args.execution_id)?;
     let consume = Consume {
         execution: args.execution_id,
@@ -59,6 +60,7 @@ pub(super) async fn claim_resumed_execution<S: Store>(
     args: ClaimResumedExecutionArgs,
 ) -> Result<ClaimResumedExecutionResult> {
     check_duration("lease_ttl_ms", args.lease_ttl_ms)?;
+    check_reach("remaining_attempt_timeout_ms", args.remaining_attempt_timeout_ms.unwrap_or_default())?;
     engine.check_partition(args.execution_id)?;
     let consume = Consume {
         execution: args.execution_id,

@@ -6,11 +6,12 @@ use ff_core::handle::Handle;
 use ff_core::ids::LaneId;
 use ff_core::{Result, TimestampMs};
 
-use super::{check_duration, check_offer};
+use super::check_offer;
 use crate::engine::Engine;
 use crate::index::Topic;
+use crate::ops::check_duration;
 use crate::scheduler::grants::Holder;
-use crate::scheduler::hunt::{Catch, Prize, Seeker, hunt};
+use crate::scheduler::hunt::{Catch, Haul, Prize, Seeker, hunt};
 use crate::store::Store;
 
 /// Takes up to `count` executions; waits as long as the policy says while there is none.
@@ -39,9 +40,18 @@ pub(super) async fn claim<S: Store>(
     };
     loop {
         let news = engine.store.listen(&Topic::Lane(lane.clone()));
-        let caught = hunt(engine, seeker, &holder, prize, count).await?;
-        if !caught.is_empty() || !wait(engine, news, deadline).await? {
+        let Haul { caught, is_cut_short } = hunt(engine, seeker, &holder, prize, count).await?;
+        if !caught.is_empty() {
             return handles(engine, caught);
+        }
+        // No news tells of work that stood behind what this hunt put aside.
+        let news = async {
+            if !is_cut_short {
+                news.await;
+            }
+        };
+        if !wait(engine, news, deadline).await? {
+            return Ok(Vec::new());
         }
     }
 }

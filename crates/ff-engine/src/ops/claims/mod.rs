@@ -95,8 +95,3 @@ fn check_offer(tokens: &BTreeSet<String>) -> Result<()> {
         other => other,
     })
 }
-
-/// Refuses a duration of zero.
-fn check_duration(what: &str, ms: u64) -> Result<()> {
-    if ms == 0 { Err(EngineError::invalid(format_args!("{what} must not be zero"))) } else { Ok(()) }
-}

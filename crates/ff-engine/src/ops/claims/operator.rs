@@ -6,10 +6,10 @@ use ff_core::ids::{AttemptId, LeaseId, WorkerId, WorkerInstanceId};
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 
-use super::check_duration;
 use crate::engine::Engine;
 use crate::key::Key;
 use crate::lifecycle::Subject;
+use crate::ops::check_duration;
 use crate::records::Taker;
 use crate::scheduler::grants::live_grant;
 use crate::scheduler::ownership::{Owned, is_being_cancelled, take};

@@ -10,16 +10,20 @@ use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
-use super::{check_duration, check_offer};
+use super::check_offer;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::lifecycle::Subject;
+use crate::ops::check_duration;
 use crate::records::Execution;
+use crate::scheduler::admission::{Admitted, Denial, admit, withdraw};
 use crate::scheduler::grants::{Holder, live_grant, put_grant, require_capabilities, shown};
 use crate::scheduler::hunt::{Catch, Prize, Seeker, hunt};
 use crate::scheduler::ownership::{grant_kind, is_being_cancelled};
+use crate::scheduler::parking::park_denied;
 use crate::store::{Op, Store, Tx};
+use crate::verbs::read_one;
 
 /// Claimable executions read at a time.
 const SCAN_PAGE: usize = 500;
@@ -39,7 +43,7 @@ pub(super) async fn claim_for_worker<S: Store>(
         capabilities: args.worker_capabilities.clone(),
     };
     let prize = Prize::Grant { ttl_ms: args.grant_ttl_ms };
-    Ok(match hunt(engine, seeker, &holder, prize, 1).await?.pop() {
+    Ok(match hunt(engine, seeker, &holder, prize, 1).await?.caught.pop() {
         Some(Catch::Granted(grant)) => ClaimForWorkerOutcome::Granted(shown(&grant)),
         _ => ClaimForWorkerOutcome::NoWork,
     })
@@ -77,13 +81,43 @@ pub(super) async fn issue_claim_grant<S: Store>(
 ) -> Result<IssueClaimGrantOutcome> {
     check_duration("grant_ttl_ms", args.grant_ttl_ms)?;
     engine.check_partition(args.execution_id)?;
-    let grant = engine.mint().await?;
-    engine.run(&IssueClaimGrant { args, grant }).await?
+    let key = Key::execution(args.execution_id);
+    let found: Option<Execution> = read_one(&engine.store, key).await?;
+    let mut issue = IssueClaimGrant { grant: engine.mint().await?, only_check: true, args };
+    if let Some(execution) = found.filter(Execution::needs_admission) {
+        engine.run(&issue).await??;
+        return issue.admitted(engine, &execution).await;
+    }
+    issue.only_check = false;
+    engine.run(&issue).await?
 }
 
 struct IssueClaimGrant {
     args: IssueClaimGrantArgs,
     grant: Uuid,
+    /// Says whether the grant could be issued, without issuing it: who would be refused anyway takes no quota slot.
+    only_check: bool,
+}
+
+impl IssueClaimGrant {
+    /// Issues the grant if budgets and quotas let the execution start; one that is denied is parked and no longer eligible.
+    async fn admitted<S: Store>(mut self, engine: &Engine<S>, execution: &Execution) -> Result<IssueClaimGrantOutcome> {
+        let until = engine.store.now().await?.plus(self.args.grant_ttl_ms);
+        let quotas = match admit(engine, execution, until).await? {
+            Admitted::Yes { quotas } => quotas,
+            Admitted::No { gate, retry_at, detail } => {
+                park_denied(engine, execution, gate, Denial { retry_at, detail }).await?;
+                return Err(ContentionKind::ExecutionNotEligible.into());
+            }
+        };
+        self.only_check = false;
+        let answer = engine.run(&self).await;
+        // When it is not known whether the commit happened, the end of the provisional admission tells.
+        if !matches!(answer, Ok(Ok(_)) | Err(EngineError::Transport { .. })) {
+            withdraw(engine, execution, &quotas).await?;
+        }
+        answer?
+    }
 }
 
 #[async_trait::async_trait]
@@ -120,8 +154,10 @@ impl Op for IssueClaimGrant {
             worker_instance_id: args.worker_instance_id.clone(),
             capabilities: args.worker_capabilities.clone(),
         };
-        let kind = grant_kind(&subject.execution);
-        put_grant(tx, &subject.execution, kind, &holder, self.grant, Vec::new(), args.grant_ttl_ms);
+        if !self.only_check {
+            let kind = grant_kind(&subject.execution);
+            put_grant(tx, &subject.execution, kind, &holder, self.grant, args.grant_ttl_ms);
+        }
         Ok(Ok(IssueClaimGrantOutcome::Granted { execution_id: args.execution_id }))
     }
 }

@@ -8,8 +8,8 @@ use ff_core::backend::dependencies::{
 use ff_core::error::{ConflictKind, Entity, StateKind, ValidationKind};
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::partition::Partition;
-use ff_core::rules::edge_groups::{check_policy, decide, edge_fate, eligibility};
-use ff_core::state::{EdgeState, EligibilityState, TerminalOutcome};
+use ff_core::rules::edge_groups::{check_policy, edge_fate, eligibility, verdict};
+use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState, TerminalOutcome};
 use ff_core::{EngineError, Result};
 
 use super::edges::member;
@@ -189,10 +189,10 @@ pub(super) async fn evaluate<S: Store>(engine: &Engine<S>, id: ExecutionId) -> R
     let Some(execution) = execution else { return Ok(FlowEligibility::NotFound) };
     let group: Option<EdgeGroup> =
         read_one(&engine.store, Key::edge_group(id, execution.dependency_generation)).await?;
-    // A group of children is not decided while its parent does not wait; its counts tell all the same.
-    let state = match group.filter(|group| group.applied > 0) {
-        Some(group) => Some(decide(group.state, group.policy, group.counts)?),
-        None => None,
-    };
+    let state = group.filter(|group| group.applied > 0).map(|group| match group.state {
+        // Nobody decides it while its downstream does not wait, so its counts speak.
+        EdgeGroupState::Pending => verdict(group.policy, group.counts),
+        decided => decided,
+    });
     Ok(eligibility(&execution.state(), state))
 }

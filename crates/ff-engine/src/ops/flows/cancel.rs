@@ -150,6 +150,7 @@ async fn cancel_all_slices<S: Store>(
             Err(error) => return Err(error),
         }
         if after.is_none() {
+            forget_acknowledgements(engine, home, flow).await?;
             engine.run(&DropContinuation { home, flow }).await?;
             failed.truncate(CANCEL_MEMBERS_ECHO_MAX);
             return Ok(failed);
@@ -196,10 +197,10 @@ pub(crate) async fn step<S: Store>(engine: &Engine<S>, record: &Continuation, fl
     let slice = slice(engine, home, flow, cancellation.policy, record.after.clone()).await?;
     let after = match slice.next {
         Some(next) => next,
-        None if engine.run(&DropAcknowledgements { home, flow, limit: engine.settings.slice.max(1) }).await? => {
+        None => {
+            forget_acknowledgements(engine, home, flow).await?;
             return Ok(Step::Done);
         }
-        None => Position::end_of(0),
     };
     Ok(Step::More { after: Some(after), due_at: engine.store.now().await? })
 }
@@ -243,7 +244,7 @@ impl Op for Flip {
             });
         }
         if flow.node_count > 0 {
-            tx.put(ProjectionMark::for_change(self.home, self.flow, now));
+            tx.put(ProjectionMark::for_change(self.home, self.flow, None, now));
         }
         let tags = tx.get::<FlowTags>(Key::flow_tags(self.home, self.flow)).await?;
         tx.emit(Event {
@@ -349,7 +350,14 @@ impl Op for DropContinuation {
     }
 }
 
-/// Forgets who acknowledged what, once all members were looked at; says whether nothing is left.
+/// Forgets who acknowledged what, once all members were looked at.
+async fn forget_acknowledgements<S: Store>(engine: &Engine<S>, home: Partition, flow: FlowId) -> Result<()> {
+    let op = DropAcknowledgements { home, flow, limit: engine.settings.slice.max(1) };
+    while !engine.run(&op).await? {}
+    Ok(())
+}
+
+/// Drops a slice of acknowledgements; says whether it was the last.
 struct DropAcknowledgements {
     home: Partition,
     flow: FlowId,

@@ -100,6 +100,18 @@ struct WriteProjection {
     mark: Option<ProjectionMark>,
 }
 
+impl WriteProjection {
+    /// A change that came while the members were looked at keeps its mark, and the flow is looked at again.
+    async fn answer_mark(&self, tx: &mut dyn Tx) -> Result<()> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        let key = Key::projection_mark(self.home, self.flow, mark.second);
+        if tx.get::<ProjectionMark>(key.clone()).await?.as_ref() == Some(mark) {
+            tx.delete(key);
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Op for WriteProjection {
     type Out = bool;
@@ -113,9 +125,7 @@ impl Op for WriteProjection {
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
-        if let Some(mark) = &self.mark {
-            tx.delete(Key::projection_mark(self.home, self.flow, mark.second));
-        }
+        self.answer_mark(tx).await?;
         let flow = tx.get::<Flow>(Key::flow(self.home, self.flow)).await?;
         let stored = tx.get::<FlowProjection>(Key::flow_projection(self.home, self.flow)).await?;
         if flow.is_none() || self.summary.total == 0 {

@@ -112,13 +112,14 @@ pub(super) async fn list<S: Store>(
     let keys = engine.store.keys(&Index::FlowsIn(home), &Bounds::first(limit + 1).after(after)).await?;
     let more = keys.len() > limit;
     let mut flows = Vec::with_capacity(limit.min(keys.len()));
+    let mut last = None;
     for (_, key) in keys.into_iter().take(limit) {
         if let Name::Flow(id) = key.name {
             flows.extend(row(engine, key, id).await?);
+            last = Some(id);
         }
     }
-    let next_cursor = flows.last().filter(|_| more).map(|flow| flow.flow_id);
-    Ok(ListFlowsPage { flows, next_cursor })
+    Ok(ListFlowsPage { flows, next_cursor: last.filter(|_| more) })
 }
 
 /// One flow of a listing. One that does not decode is shown as unknown, so that it hides no other.

@@ -10,7 +10,7 @@ use ff_core::partition::Partition;
 use ff_core::rules::graph::{Graph, check_graph};
 use ff_core::state::EdgeState;
 use ff_core::tag::validate_new_tags;
-use ff_core::{Result, TimestampMs};
+use ff_core::{EngineError, Result, TimestampMs};
 
 use super::membership::Attachments;
 use super::{check_kind, tags};
@@ -35,11 +35,13 @@ pub(super) async fn submit<S: Store>(engine: &Engine<S>, args: SubmitFlowArgs) -
     engine.run(&prepare(engine, flow, args, graph).await?).await
 }
 
-/// The flow a submission asks for, or the one its key leads to, or a new one.
+/// The flow a submission asks for, or the one its key leads to, or a new one. An id and a key could name two flows, so only one is
+/// taken.
 async fn identify<S: Store>(engine: &Engine<S>, args: &SubmitFlowArgs) -> Result<FlowId> {
     let key = args.idempotency_key.as_deref().unwrap_or_default();
     check_free_string("idempotency_key", key)?;
     match args.flow_id {
+        Some(_) if !key.is_empty() => Err(EngineError::invalid("flow_id and idempotency_key exclude each other")),
         Some(flow) => Ok(flow),
         None if !key.is_empty() => Ok(FlowId::of_submission(&args.namespace, key)),
         None => Ok(FlowId::from_uuid(engine.mint().await?)),
@@ -128,7 +130,7 @@ impl SubmitFlow {
             tags::emit_attached(tx, &flow, &self.args.tags, &self.args.tags);
         }
         if !self.members.is_empty() {
-            tx.put(ProjectionMark::for_change(home, id, now));
+            tx.put(ProjectionMark::for_change(home, id, None, now));
         }
         tx.put(flow);
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use ff_core::Result;
 use ff_core::ids::FlowId;
 use ff_core::partition::Partition;
-use ff_core::tag::{validate_tag_key, validate_tag_value};
+use ff_core::tag::{validate_tag_count, validate_tag_key, validate_tag_value};
 
 use crate::engine::Engine;
 use crate::event::{Event, EventBody};
@@ -55,6 +55,7 @@ impl Op for SetTag {
         if tags.insert(self.key.clone(), self.value.clone()).as_ref() == Some(&self.value) {
             return Ok(());
         }
+        validate_tag_count(tags.len())?;
         flow.last_mutation_at = now;
         let set = BTreeMap::from([(self.key.clone(), self.value.clone())]);
         emit_attached(tx, &flow, &tags, &set);

@@ -17,7 +17,8 @@ use crate::engine::Engine;
 use crate::event::EventBody;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
-use crate::lifecycle::Subject;
+use crate::lifecycle::graph::pass_data;
+use crate::lifecycle::{Subject, dependencies};
 use crate::records::{Continuation, ContinuationWork, Definition, Edge, EdgeGroup, Execution, Flow};
 use crate::store::{Op, Store, Tx};
 
@@ -60,7 +61,7 @@ impl Op for Replay {
             _ => ReplayType::Normal,
         };
         let waiting = match subject.execution.flow_id {
-            Some(flow) => reopen_dependencies(tx, id, flow, self.continuation).await?,
+            Some(flow) => reopen_dependencies(tx, &mut subject.execution, flow, self.continuation).await?,
             None => false,
         };
         let (reason, requested_by) = (self.args.reason.clone(), self.args.requested_by.clone());
@@ -90,9 +91,13 @@ async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
     Ok(())
 }
 
-/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether an edge in force still holds
-/// it: however it ended, it must not run before its dependencies are satisfied. Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
-async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, first_id: Uuid) -> Result<bool> {
+/// Impossible dependencies are awaited again, and the groups they decided are open again; says whether any group holds the execution.
+/// Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
+///
+/// An execution that ended while it waited has its dependencies still: undecided ones hold it again, and what was satisfied meanwhile
+/// gives it its data now.
+async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: FlowId, first_id: Uuid) -> Result<bool> {
+    let id = execution.id;
     let edges = inbound(tx, id, flow).await?;
     let mut waiting = false;
     let mut upstreams = BTreeSet::new();
@@ -115,7 +120,11 @@ async fn reopen_dependencies(tx: &mut dyn Tx, id: ExecutionId, flow: FlowId, fir
             group.sibling_cancel = None;
             tx.put(group.clone());
         }
-        waiting |= group.state == EdgeGroupState::Pending && group.running() > 0;
+        if group.state == EdgeGroupState::Satisfied && group.generation >= execution.dependency_generation {
+            pass_data(tx, &group).await?;
+            execution.close_generation(group.generation);
+        }
+        waiting |= dependencies::holds_back(&group);
     }
     settle_again(tx, id.partition(), flow, upstreams, first_id).await?;
     Ok(waiting)

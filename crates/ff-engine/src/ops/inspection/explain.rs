@@ -86,6 +86,7 @@ impl<S: Store> Inquiry<'_, S> {
             }
             _ => {
                 let mut reasons = vec![Reason::LeaseLost { revoked: false, reclaimable_at: execution.reclaim_at }];
+                reasons.extend(self.reservation().await?);
                 reasons.extend(self.what_keeps_claims_away().await?);
                 Ok(reasons)
             }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use ff_core::Result;
 use ff_core::ids::{ExecutionId, Namespace};
 use ff_core::partition::Partition;
+use ff_core::tag::validate_tag_count;
 
 use crate::event::{Event, EventBody};
 use crate::key::Key;
@@ -39,6 +40,7 @@ impl Op for SetTag {
             return Ok(());
         }
         record.tags.insert(self.key.clone(), self.value.clone());
+        validate_tag_count(record.tags.len())?;
         record.updated_at = tx.now();
         self.announce(tx, namespace, record.tags.clone());
         tx.put(record);

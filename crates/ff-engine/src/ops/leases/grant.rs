@@ -62,7 +62,7 @@ impl Op for IssueGrant {
             capabilities: self.args.worker_capabilities.clone(),
         };
         let ttl_ms = self.args.grant_ttl_ms;
-        let grant = put_grant(tx, &subject.execution, GrantKind::Reclaim, &holder, self.grant_id, Vec::new(), ttl_ms);
+        let grant = put_grant(tx, &subject.execution, GrantKind::Reclaim, &holder, self.grant_id, ttl_ms);
         Ok(Ok(IssueReclaimGrantOutcome::Granted(shown(&grant))))
     }
 }

@@ -17,7 +17,7 @@ use ff_core::backend::leases::{
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, check_free_string};
 use ff_core::rules::fence::{CancelSource, FenceRule};
-use ff_core::{EngineError, Result, TimestampMs};
+use ff_core::{Result, TimestampMs};
 
 pub(crate) use expire::{Expire, MarkExpired};
 use grant::IssueGrant;
@@ -26,6 +26,7 @@ use renew::Renew;
 use revoke::Revoke;
 
 use super::attempts::Actor;
+use super::check_duration;
 use crate::engine::Engine;
 use crate::store::Store;
 
@@ -99,16 +100,5 @@ impl<S: Store> Engine<S> {
         let owes = self.run(&Expire { execution_id, phase, now, uniform }).await?;
         self.settle(execution_id, owes).await;
         Ok(())
-    }
-}
-
-/// Refuses a duration of zero, and one that leads beyond the end of time.
-fn check_duration(what: &str, ms: u64) -> Result<()> {
-    if ms == 0 {
-        return Err(EngineError::invalid(format_args!("{what} is zero")));
-    }
-    match i64::try_from(ms) {
-        Ok(ms) if ms <= i64::MAX / 2 => Ok(()),
-        _ => Err(EngineError::invalid(format_args!("{what} is too long"))),
     }
 }

@@ -45,7 +45,7 @@ impl Op for Renew {
             };
             subject.emit_lease(tx, change);
         }
-        subject.save(tx);
+        subject.save_unprojected(tx);
         Ok(Ok(renewal))
     }
 }

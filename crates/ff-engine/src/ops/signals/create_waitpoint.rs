@@ -5,6 +5,7 @@ use ff_core::error::ConflictKind;
 use ff_core::ids::{ExecutionId, LeaseFence, WaitpointId};
 use ff_core::partition::Partition;
 use ff_core::rules::fence::Presented;
+use ff_core::state::CloseReason;
 use ff_core::token::Keyring;
 use ff_core::{EngineError, Result};
 
@@ -57,8 +58,14 @@ impl CreateWaitpoint {
     /// Neither the key is taken nor are there too many.
     async fn check_free(&self, tx: &mut dyn Tx) -> Result<()> {
         let same_key = Index::OpenWaitpointsNamed(self.execution, self.key.clone());
-        if !tx.range_of::<Waitpoint>(same_key, Bounds::first(1)).await?.is_empty() {
-            return Err(ConflictKind::WaitpointAlreadyExists.into());
+        for mut holder in tx.range_of::<Waitpoint>(same_key, Bounds::first(PENDING_WAITPOINTS_MAX)).await? {
+            let now = tx.now();
+            if !holder.has_run_out(now) {
+                return Err(ConflictKind::WaitpointAlreadyExists.into());
+            }
+            // Its time is over, only nobody has closed it yet.
+            holder.close(CloseReason::NeverCommitted, now);
+            tx.put(holder);
         }
         if self.open >= PENDING_WAITPOINTS_MAX as u64 {
             return Err(EngineError::invalid(format_args!(

@@ -266,7 +266,9 @@ impl Deliver {
     /// still recognised when it comes again.
     async fn trim(&self, tx: &mut dyn Tx, waitpoint: &mut Waitpoint, counted: &[MatchedSignal]) -> Result<()> {
         let most = SIGNALS_KEPT_MAX as u64;
-        let kept = self.args.signal_maxlen.unwrap_or(SIGNAL_MAXLEN).clamp(1, most);
+        // What a pending waitpoint holds no condition has seen yet; it goes only when the sender says how much is enough.
+        let usual = if waitpoint.state == WaitpointState::Pending { most } else { SIGNAL_MAXLEN };
+        let kept = self.args.signal_maxlen.unwrap_or(usual).clamp(1, most);
         let keep_from = waitpoint.signal_count.saturating_sub(kept);
         if keep_from <= waitpoint.trimmed_to {
             return Ok(());

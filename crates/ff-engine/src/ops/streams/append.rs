@@ -57,6 +57,9 @@ impl Op for AppendFrame {
         if head.closed.is_some() {
             return Err(StateKind::StreamClosed.into());
         }
+        if head.is_expired(now) {
+            head.expired_to = head.last_id;
+        }
         let policy = self.policy(tx, &head).await?;
         let summary_version = self.patch_summary(tx, &mut head).await?;
         let (retention, keep) = head.retention.append(&self.frame.mode, policy.retention_maxlen, now);

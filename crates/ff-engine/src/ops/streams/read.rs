@@ -42,14 +42,22 @@ impl<S: Store> Engine<S> {
     pub(super) async fn look(&self, window: &Window) -> Result<StreamFrames> {
         let key = Key::stream_head(window.execution, window.attempt);
         let Some(head) = read_one::<StreamHead, _>(&self.store, key).await? else { return Ok(StreamFrames::default()) };
-        let frames = if head.is_expired(self.store.now().await?) { Vec::new() } else { self.frames(window).await? };
+        let frames = if head.is_expired(self.store.now().await?) {
+            Vec::new()
+        } else {
+            self.frames(window, window.after.max(Some(head.expired_to))).await?
+        };
         let (closed_at, closed_reason) = head.closed.unzip();
         Ok(StreamFrames { frames, closed_at, closed_reason })
     }
 
-    async fn frames(&self, window: &Window) -> Result<Vec<ff_core::backend::streams::StreamFrame>> {
+    async fn frames(
+        &self,
+        window: &Window,
+        after: Option<FrameId>,
+    ) -> Result<Vec<ff_core::backend::streams::StreamFrame>> {
         let mut found = Vec::new();
-        let mut after = window.after.map(frame_position);
+        let mut after = after.map(frame_position);
         loop {
             let hides_nothing = window.visibility == TailVisibility::All;
             let limit = if hides_nothing { PAGE.min(window.count - found.len()) } else { PAGE };

@@ -91,6 +91,7 @@ impl<S: Store> Engine<S> {
 impl<S: Store> Suspension for Engine<S> {
     async fn suspend(&self, handle: &Handle, args: SuspendArgs) -> Result<SuspendOutcome> {
         if handle.kind == HandleKind::Suspended {
+            self.open_handle(handle)?;
             return Err(StateKind::AlreadySuspended.into());
         }
         self.check_suspend(&args).await?;

@@ -1,5 +1,0 @@
-//! (being written)
-
-use crate::cases;
-
-cases!["hostile":];
