@@ -103,7 +103,7 @@ fn fence(step: &Step<'_>, findings: &mut Findings) {
     let standing = standing(before, fence, index, step.now);
     // What nobody owns can be cancelled without a fence.
     let unowned = pending.call.op == "cancel_execution" && before.is_some_and(|before| !before.is_active());
-    if standing == Standing::Holds || unowned || marks_expiry(before, step, id) {
+    if standing == Standing::Holds || unowned || marks_expiry(before, step, id) || is_readmitted(before, step, id) {
         return;
     }
     let invariant = match standing {
@@ -130,6 +130,14 @@ fn concerns(change: &Change, id: ExecutionId) -> bool {
         }
         _ => false,
     }
+}
+
+/// A call that frees a slot may let in whoever waits for it, even its own execution once that has been handed back.
+fn is_readmitted(before: Option<&Execution>, step: &Step<'_>, id: ExecutionId) -> bool {
+    let waits = before.is_some_and(|before| {
+        matches!(before.state().eligibility_state, EligibilityState::BlockedByQuota | EligibilityState::BlockedByBudget)
+    });
+    waits && step.mirror.execution(id).is_some_and(Execution::is_eligible)
 }
 
 /// Any call that meets an overdue lease may mark it as expired.
