@@ -9,50 +9,14 @@ words! {
     pub enum Fault {
         /// A fence is not compared with the stored one.
         FenceNotCompared = "fence_not_compared",
-        /// An expired lease counts as live.
-        ExpiryIgnored = "expiry_ignored",
-        /// A new owner keeps the epoch of the last one.
-        EpochKept = "epoch_kept",
-        /// Every claim starts the execution anew.
-        StartMoves = "start_moves",
-        /// A new attempt takes the index of the last one.
-        AttemptIndexReused = "attempt_index_reused",
-        /// A consumed grant stays.
-        GrantKept = "grant_kept",
-        /// The end of an execution emits no completion.
-        CompletionUntold = "completion_untold",
-        /// A replayed execution keeps its completion time.
-        CompletionTimeKept = "completion_time_kept",
+        /// An expired lease can be renewed.
+        ExpiredLeaseRenewed = "expired_lease_renewed",
+        /// The epoch stays the same on a resumed claim.
+        EpochNotRaised = "epoch_not_raised",
+        /// A terminal transition emits no completion.
+        CompletionNotEmitted = "completion_not_emitted",
         /// A permanent failure is retried.
         PermanentRetried = "permanent_retried",
-        /// Retries go on beyond the policy.
-        RetriesUncounted = "retries_uncounted",
-        /// A lost lease is reclaimed however often.
-        ReclaimsUncapped = "reclaims_uncapped",
-        /// A delay ends whenever somebody looks.
-        DelayCutShort = "delay_cut_short",
-        /// A resumed execution leaves its waitpoints open.
-        WaitpointsLeftOpen = "waitpoints_left_open",
-        /// A signal with a known key is taken again.
-        SignalKeyForgotten = "signal_key_forgotten",
-        /// A new edge leaves the graph revision as it was.
-        RevisionKept = "revision_kept",
-        /// An edge may close a cycle.
-        CycleAccepted = "cycle_accepted",
-        /// A skipped member does not skip what depends on it.
-        SkipNotPassedOn = "skip_not_passed_on",
-        /// Usage may pass a hard limit.
-        HardLimitIgnored = "hard_limit_ignored",
-        /// A usage report with a known key is added again.
-        UsageKeyForgotten = "usage_key_forgotten",
-        /// A ledger of an earlier period is released.
-        LedgerOutlivesReset = "ledger_outlives_reset",
-        /// Ended ownership keeps its quota slot.
-        SlotKept = "slot_kept",
-        /// Frames of one millisecond share an id.
-        FrameIdsRepeat = "frame_ids_repeat",
-        /// A summary frame leaves the version as it was.
-        SummaryVersionKept = "summary_version_kept",
     }
 }
 

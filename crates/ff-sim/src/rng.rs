@@ -48,8 +48,8 @@ impl Rng {
     }
 
     /// One of several that are not none.
-    pub(crate) fn one_of<T, const N: usize>(&self, from: [T; N]) -> T {
-        from.into_iter().nth(self.below(N)).expect("the index lies below the length")
+    pub(crate) fn one_of<T: Clone, const N: usize>(&self, from: [T; N]) -> T {
+        from[self.below(N)].clone()
     }
 
     /// An index by weight.

@@ -66,7 +66,7 @@ pub(crate) async fn come_to_rest(world: &World) {
     world.checker().quiescent();
     indexes_agree(world).await;
     leases_add_up(world).await;
-    Box::pin(timers_are_idempotent(world)).await;
+    timers_are_idempotent(world).await;
     cursors_resume(world).await;
     mirror_is_true(world);
 }

@@ -10,7 +10,6 @@ use crate::backend::budgets::{
     ReportUsageResult, ScopeType, UsageDimensions,
 };
 use crate::error::{EngineError, Result, ValidationKind};
-use crate::fault::{self, Fault};
 use crate::ids::{LaneId, NameError, Namespace, check_free_string};
 use crate::tag::is_tag_key;
 
@@ -239,9 +238,7 @@ fn limit(limits: &Amounts, dimension: &str) -> Option<u64> {
 pub fn decide_usage(limits: &BudgetLimits, usage: &Amounts, deltas: &Amounts) -> Result<UsageDecision> {
     let sums = || deltas.iter().map(|(name, delta)| (name, amount(usage, name).saturating_add(*delta)));
     for (dimension, sum) in sums() {
-        if let Some(limit) =
-            limit(&limits.hard, dimension).filter(|limit| sum > *limit && !fault::is_on(Fault::HardLimitIgnored))
-        {
+        if let Some(limit) = limit(&limits.hard, dimension).filter(|limit| sum > *limit) {
             let current_usage = amount(usage, dimension);
             return Ok(UsageDecision::Refuse(Breach { dimension: dimension.clone(), current_usage, limit }));
         }
@@ -300,7 +297,7 @@ impl Ledger {
 /// falls below 0; a ledger of an earlier period lowers nothing.
 #[must_use]
 pub fn release(usage: &Amounts, generation: u64, ledger: &Ledger) -> Amounts {
-    if ledger.generation != generation && !fault::is_on(Fault::LedgerOutlivesReset) {
+    if ledger.generation != generation {
         return Amounts::new();
     }
     let lower = |(name, recorded): (&String, &u64)| (name.clone(), amount(usage, name).saturating_sub(*recorded));

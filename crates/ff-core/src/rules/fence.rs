@@ -3,7 +3,6 @@
 mod source;
 
 use crate::error::{ContentionKind, EngineError, NotActive, Result, StateKind};
-use crate::fault::{self, Fault};
 use crate::ids::{AttemptId, AttemptIndex, FenceTriple, LeaseEpoch, LeaseFence, LeaseId};
 use crate::state::{LifecyclePhase, OwnershipState, TerminalOutcome};
 use crate::time::TimestampMs;
@@ -54,7 +53,6 @@ impl Ownership {
     /// Whether the lease is over at `now`: known to be, or about to be found so.
     fn expiry(&self, now: TimestampMs) -> Result<(), FenceRefusal> {
         match self.ownership_state {
-            _ if fault::is_on(Fault::ExpiryIgnored) => Ok(()),
             OwnershipState::LeaseExpiredReclaimable => Err(FenceRefusal::Expired { unmarked: false }),
             OwnershipState::Leased if self.lease_expires_at.is_none_or(|end| end.is_due(now)) => {
                 Err(FenceRefusal::Expired { unmarked: true })
@@ -177,8 +175,7 @@ pub fn check_full(stored: &Ownership, presented: Presented, now: TimestampMs) ->
     match presented {
         Presented::Override => Ok(held),
         Presented::Fenced { fence, attempt_index }
-            if (fence == held || fault::is_on(Fault::FenceNotCompared))
-                && attempt_index.is_none_or(|index| index == stored.attempt_index) =>
+            if fence == held && attempt_index.is_none_or(|index| index == stored.attempt_index) =>
         {
             Ok(held)
         }

@@ -1,6 +1,5 @@
 //! Whether a failed attempt is followed by another, and when.
 
-use crate::fault::{self, Fault};
 use crate::policy::{BackoffStrategy, ReclaimBackoff, RetryPolicy};
 use crate::words::words;
 
@@ -62,13 +61,10 @@ pub struct Failure<'a> {
 /// What follows: a retry needs a retryable class, a policy, a retry left and an admitted category.
 #[must_use]
 pub fn decide(failure: Failure<'_>, policy: Option<&RetryPolicy>) -> RetryDecision {
-    let Some(policy) = policy.filter(|_| failure.class.is_retryable() || fault::is_on(Fault::PermanentRetried)) else {
-        return RetryDecision::Terminal;
-    };
+    let Some(policy) = policy.filter(|_| failure.class.is_retryable()) else { return RetryDecision::Terminal };
     let admitted = policy.retryable_categories.is_empty()
         || policy.retryable_categories.iter().any(|category| category == failure.category);
-    let spent = failure.retry_count >= policy.max_retries && !fault::is_on(Fault::RetriesUncounted);
-    if spent || !admitted {
+    if failure.retry_count >= policy.max_retries || !admitted {
         return RetryDecision::Terminal;
     }
     RetryDecision::Retry { delay_ms: backoff_ms(&policy.backoff, failure.retry_count, failure.uniform) }

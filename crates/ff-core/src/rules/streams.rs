@@ -6,7 +6,6 @@ use serde_json::Value;
 use crate::backend::streams::{BestEffortLiveConfig, Frame, StreamMode};
 use crate::cursor::{FrameCursor, FrameId};
 use crate::error::{EngineError, Result, ValidationKind};
-use crate::fault::{self, Fault};
 use crate::ids::check_free_string;
 use crate::state::StreamCloseReason;
 use crate::time::TimestampMs;
@@ -90,7 +89,7 @@ pub fn check_frame(frame: &Frame, payload_bytes_max: usize) -> Result<()> {
 #[must_use]
 pub fn next_frame_id(last: FrameId, now: TimestampMs) -> FrameId {
     let by_clock = FrameId { ms: u64::try_from(now.0).unwrap_or(0), seq: 0 };
-    if by_clock > last || fault::is_on(Fault::FrameIdsRepeat) {
+    if by_clock > last {
         return by_clock;
     }
     match last.seq.checked_add(1) {

@@ -1,7 +1,6 @@
 //! The end of an attempt, and the end of an execution.
 
 use ff_core::backend::subscriptions::{CompletionOutcome, ReleaseReason};
-use ff_core::fault::{self, Fault};
 use ff_core::state::{AttemptLifecycle, CloseReason, StreamCloseReason, TerminalOutcome};
 use ff_core::{Blob, Result, TimestampMs};
 
@@ -128,7 +127,7 @@ pub(crate) async fn end(tx: &mut dyn Tx, mut subject: Subject, ending: Ending) -
     }
     let release = subject.execution.finish(ending.outcome, ending.failure, ending.cancellation, now);
     released(tx, &subject, release, ending.release);
-    if let Some(outcome) = CompletionOutcome::of(ending.outcome).filter(|_| !fault::is_on(Fault::CompletionUntold)) {
+    if let Some(outcome) = CompletionOutcome::of(ending.outcome) {
         let flow_id = subject.execution.flow_id;
         subject.emit(tx, EventBody::Completion { outcome, flow_id });
     }

@@ -2,7 +2,6 @@
 
 use ff_core::Result;
 use ff_core::backend::suspension::ResumeTrigger;
-use ff_core::fault::{self, Fault};
 use ff_core::ids::ExecutionId;
 use ff_core::state::CloseReason;
 
@@ -54,9 +53,7 @@ pub(crate) async fn close_all_waitpoints(tx: &mut dyn Tx, execution: ExecutionId
         let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), Bounds::first(most)).await?;
         let (found, now) = (open.len(), tx.now());
         for mut waitpoint in open {
-            if !fault::is_on(Fault::WaitpointsLeftOpen) {
-                waitpoint.close(reason, now);
-            }
+            waitpoint.close(reason, now);
             tx.put(waitpoint);
         }
         if found < most {

@@ -14,7 +14,6 @@
 //! ```
 
 use ff_core::TimestampMs;
-use ff_core::fault::{self, Fault};
 use ff_core::ids::{
     AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId,
     WaitpointId, WorkerId, WorkerInstanceId,
@@ -186,9 +185,7 @@ impl Execution {
     }
 
     fn own(&mut self, taker: Taker, now: TimestampMs) {
-        if !fault::is_on(Fault::EpochKept) || self.epoch == LeaseEpoch(0) {
-            self.epoch = self.epoch.next();
-        }
+        self.epoch = self.epoch.next();
         self.lease = Some(Lease {
             id: taker.lease_id,
             worker_id: taker.worker_id,
@@ -200,9 +197,6 @@ impl Execution {
             revoked: None,
         });
         self.state = active(OwnershipState::Leased, BlockingReason::None, AttemptState::RunningAttempt);
-        if fault::is_on(Fault::StartMoves) {
-            self.started_at = None;
-        }
         self.started_at.get_or_insert(now);
         self.park_marker = None;
         self.wake_at = None;
@@ -213,8 +207,7 @@ impl Execution {
     }
 
     fn new_attempt(&mut self, attempt_id: AttemptId) {
-        let reused = fault::is_on(Fault::AttemptIndexReused) && self.attempt_count > 0;
-        self.attempt_index = AttemptIndex(self.attempt_count - u32::from(reused));
+        self.attempt_index = AttemptIndex(self.attempt_count);
         self.attempt_count += 1;
         self.attempt_id = Some(attempt_id);
         self.attempt_time_left_ms = None;
@@ -523,7 +516,7 @@ impl Execution {
         self.replay_count += 1;
         self.retry_count = 0;
         self.consecutive_reclaims = 0;
-        self.completed_at = self.completed_at.filter(|_| fault::is_on(Fault::CompletionTimeKept));
+        self.completed_at = None;
         self.failure = None;
         self.cancellation = None;
         self.has_result = false;

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use ff_core::error::EngineError;
-use ff_core::fault::{self, Fault};
 use ff_core::ids::{AttemptId, ExecutionId, LeaseEpoch, LeaseId};
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
@@ -242,8 +241,7 @@ impl Op for Secure {
             return Ok(None);
         }
         let kind = grant_kind(execution);
-        let capped = execution.reclaim_count >= reclaim_cap(tx, execution, None).await?;
-        if kind == GrantKind::Reclaim && capped && !fault::is_on(Fault::ReclaimsUncapped) {
+        if kind == GrantKind::Reclaim && execution.reclaim_count >= reclaim_cap(tx, execution, None).await? {
             end_over_cap(tx, subject).await?;
             return Ok(None);
         }

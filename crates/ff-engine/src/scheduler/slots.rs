@@ -1,7 +1,6 @@
 //! What a quota keeps: who holds a slot, and how full its windows are. Every change is one commit in the quota's partition.
 
 use ff_core::backend::quotas::CheckAdmissionResult;
-use ff_core::fault::{self, Fault};
 use ff_core::ids::{ExecutionId, LeaseEpoch, QuotaPolicyId};
 use ff_core::partition::Partition;
 use ff_core::rules::quotas::{AdmissionFacts, AdmissionLimits, admit};
@@ -207,7 +206,7 @@ impl Free {
         match self.because {
             Because::Undone => true,
             Because::Withdrawn(epoch) => admission.epoch == epoch,
-            Because::Settled(epoch) => admission.epoch <= epoch && !fault::is_on(Fault::SlotKept),
+            Because::Settled(epoch) => admission.epoch <= epoch,
             Because::Lapsed(epoch) => {
                 admission.epoch == epoch && admission.provisional_until.is_some_and(|until| until.is_due(now))
             }

@@ -1,7 +1,6 @@
 //! A delay is over.
 
 use async_trait::async_trait;
-use ff_core::fault::{self, Fault};
 use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::state::EligibilityState;
@@ -47,8 +46,7 @@ impl Op for Promote {
         let execution = &mut subject.execution;
         let delayed = execution.state().eligibility_state == EligibilityState::NotEligibleUntilTime;
         // A delay without a time counts as over.
-        let over = execution.wake_at.is_none_or(|at| at.is_due(now)) || fault::is_on(Fault::DelayCutShort);
-        if !delayed || !over {
+        if !delayed || execution.wake_at.is_some_and(|at| !at.is_due(now)) {
             return Ok(());
         }
         if dependencies::holds(tx, execution).await? {

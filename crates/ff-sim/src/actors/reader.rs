@@ -64,7 +64,7 @@ async fn list(world: &World) {
         1 => drop(world.call(Call::new("list_suspended", ""), engine.list_suspended(&partition, None, 20)).await),
         2 => drop(world.call(Call::new("list_flows", ""), engine.list_flows(&partition, None, 20)).await),
         3 => {
-            drop(world.call(Call::new("search_executions", ""), engine.search_executions(SearchArgs::default())).await);
+            drop(world.call(Call::new("search_executions", ""), engine.search_executions(SearchArgs::default())).await)
         }
         4 => drop(world.call(Call::new("list_workers", ""), engine.list_workers(ListWorkersArgs::default())).await),
         _ => {

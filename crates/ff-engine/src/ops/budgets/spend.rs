@@ -2,7 +2,6 @@
 
 use ff_core::backend::budgets::{Amounts, BreachAction, ReportUsageResult};
 use ff_core::error::Entity;
-use ff_core::fault::{self, Fault};
 use ff_core::handle::{Handle, HandlePayload};
 use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, Namespace};
 use ff_core::partition::Partition;
@@ -118,10 +117,7 @@ impl Spend {
 
     async fn is_known(&self, tx: &mut dyn Tx) -> Result<bool> {
         let Some(key) = self.dedup_key() else { return Ok(false) };
-        Ok(tx
-            .get::<Dedup>(key)
-            .await?
-            .is_some_and(|dedup| dedup.is_live(tx.now()) && !fault::is_on(Fault::UsageKeyForgotten)))
+        Ok(tx.get::<Dedup>(key).await?.is_some_and(|dedup| dedup.is_live(tx.now())))
     }
 
     fn remember(&self, tx: &mut dyn Tx) {

@@ -7,7 +7,6 @@ use ff_core::backend::dependencies::{
     DependencyKind, EdgeDirection, EdgeSnapshot, StageDependencyEdgeArgs, StageDependencyEdgeResult,
 };
 use ff_core::error::{ConflictKind, ContentionKind, StateKind};
-use ff_core::fault::{self, Fault};
 use ff_core::ids::{EdgeId, ExecutionId, FlowId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::state::EdgeState;
@@ -66,9 +65,7 @@ impl Op for StageEdge {
         }
         member(tx, &flow, args.upstream_execution_id).await?;
         let downstream = member(tx, &flow, args.downstream_execution_id).await?;
-        if !fault::is_on(Fault::CycleAccepted)
-            && reaches(tx, &flow, args.downstream_execution_id, args.upstream_execution_id).await?
-        {
+        if reaches(tx, &flow, args.downstream_execution_id, args.upstream_execution_id).await? {
             return Err(ConflictKind::CycleDetected.into());
         }
         if let Some(existing) = tx.get::<Edge>(Key::edge(self.home, flow.id, args.edge_id)).await? {

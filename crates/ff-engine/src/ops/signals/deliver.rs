@@ -4,7 +4,6 @@ use ff_core::backend::signals::{DeliverSignalArgs, DeliverSignalResult, SIGNAL_M
 use ff_core::backend::subscriptions::SignalDeliveryEffect;
 use ff_core::backend::suspension::ResumeTrigger;
 use ff_core::error::{Entity, StateKind, ValidationKind};
-use ff_core::fault::{self, Fault};
 use ff_core::ids::{LaneId, SignalId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::DEFAULT_MAX_SIGNALS;
@@ -164,7 +163,6 @@ impl Deliver {
     async fn remembered(&self, tx: &mut dyn Tx, key: String) -> Result<Option<SignalId>> {
         let now = tx.now();
         let found = tx.get::<Dedup>(self.remembered_at(key)).await?.filter(|dedup| dedup.is_live(now));
-        let found = found.filter(|_| !fault::is_on(Fault::SignalKeyForgotten));
         Ok(found.and_then(|dedup| match dedup.value {
             DedupValue::Signal { signal, .. } => Some(signal),
             _ => None,

@@ -3,7 +3,6 @@
 use async_trait::async_trait;
 use ff_core::backend::streams::{AppendFrameOutcome, Frame, FrameEncoding, FrameSource, StreamFrame, StreamMode};
 use ff_core::error::StateKind;
-use ff_core::fault::{self, Fault};
 use ff_core::handle::HandlePayload;
 use ff_core::partition::Partition;
 use ff_core::policy::StreamPolicy;
@@ -111,8 +110,7 @@ impl AppendFrame {
         let (execution, index) = (head.execution, head.index);
         let stored = tx.get::<Summary>(Key::summary(execution, index)).await?;
         let merged = merge_patch(stored.as_ref().map(|summary| &*summary.document_json), &self.frame.payload)?;
-        let version =
-            stored.as_ref().map_or(0, |summary| summary.version) + u64::from(!fault::is_on(Fault::SummaryVersionKept));
+        let version = stored.as_ref().map_or(0, |summary| summary.version) + 1;
         tx.put(Summary {
             execution,
             index,
