@@ -48,8 +48,8 @@ impl Rng {
     }
 
     /// One of several that are not none.
-    pub(crate) fn one_of<T: Clone, const N: usize>(&self, from: [T; N]) -> T {
-        from[self.below(N)].clone()
+    pub(crate) fn one_of<T: Copy, const N: usize>(&self, from: [T; N]) -> T {
+        from[self.below(N)]
     }
 
     /// An index by weight.

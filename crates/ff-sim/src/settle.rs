@@ -50,6 +50,7 @@ pub(crate) async fn come_to_rest(world: &World) {
         register(world).await;
         reopen(world).await;
         run_all_due(world).await;
+        world.checker().nothing_overdue();
         serve(world).await;
         world.clock.advance(61_000);
         run_all_due(world).await;

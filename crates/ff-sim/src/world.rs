@@ -5,7 +5,6 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::fmt::Debug;
 use std::future::{Future, poll_fn};
 use std::num::NonZeroU16;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -33,6 +32,9 @@ pub(crate) const COUNTS: PartitionCounts = PartitionCounts {
     budget: NonZeroU16::new(2).expect("not zero"),
     quota: NonZeroU16::new(2).expect("not zero"),
 };
+
+/// How many of them executions and flows have.
+pub(crate) const PARTITIONS: usize = COUNTS.flow.get() as usize;
 
 /// How many processes serve the deployment.
 const PROCESSES: usize = 2;
@@ -173,7 +175,7 @@ impl World {
         let op = call.op;
         let id = self.checker.borrow_mut().begin(call);
         let reply = {
-            let mut future = pin!(future);
+            let mut future = Box::pin(future);
             poll_fn(|context| {
                 let polled = future.as_mut().poll(context);
                 self.observe(Some(id));

@@ -8,6 +8,7 @@ use crate::backend::dependencies::{
     DependencyKind, EdgeDependencyPolicy, FlowEligibility, OnSatisfied, ResolveDependencyOutcome, SiblingCancelReason,
 };
 use crate::error::{EngineError, Result, ValidationKind};
+use crate::fault::{Fault, is_on};
 use crate::state::{EdgeGroupState, EdgeState, LifecyclePhase, StateVector, TerminalOutcome};
 
 /// The largest quorum.
@@ -138,6 +139,7 @@ pub fn verdict(policy: EdgeDependencyPolicy, counts: GroupCounts) -> EdgeGroupSt
     let needed = match policy {
         EdgeDependencyPolicy::AllOf {} => total,
         EdgeDependencyPolicy::AnyOf { .. } => 1,
+        EdgeDependencyPolicy::Quorum { k, .. } if is_on(Fault::QuorumTooSmall) => k - 1,
         EdgeDependencyPolicy::Quorum { k, .. } => k,
     };
     if u64::from(counts.succeeded) >= needed {
@@ -163,7 +165,7 @@ pub fn decide(current: EdgeGroupState, policy: EdgeDependencyPolicy, counts: Gro
 
 /// Whether the upstreams that still run are cancelled when a group goes from pending to `decided`, and why.
 #[must_use]
-pub const fn sibling_cancel(policy: EdgeDependencyPolicy, decided: EdgeGroupState) -> Option<SiblingCancelReason> {
+pub fn sibling_cancel(policy: EdgeDependencyPolicy, decided: EdgeGroupState) -> Option<SiblingCancelReason> {
     let on_satisfied = match policy {
         EdgeDependencyPolicy::AllOf {} => return None,
         EdgeDependencyPolicy::AnyOf { on_satisfied } | EdgeDependencyPolicy::Quorum { on_satisfied, .. } => {
@@ -171,6 +173,9 @@ pub const fn sibling_cancel(policy: EdgeDependencyPolicy, decided: EdgeGroupStat
         }
     };
     match (on_satisfied, decided) {
+        (OnSatisfied::LetRun, EdgeGroupState::Satisfied) if is_on(Fault::LetRunCancels) => {
+            Some(SiblingCancelReason::QuorumSatisfied)
+        }
         (OnSatisfied::CancelRemaining, EdgeGroupState::Satisfied) => Some(SiblingCancelReason::QuorumSatisfied),
         (OnSatisfied::CancelRemaining, EdgeGroupState::Impossible) => Some(SiblingCancelReason::QuorumImpossible),
         (OnSatisfied::LetRun, _) | (_, EdgeGroupState::Pending) => None,

@@ -5,6 +5,7 @@ use crate::TimestampMs;
 use crate::backend::budgets::BudgetScope;
 use crate::backend::quotas::{CheckAdmissionArgs, CheckAdmissionResult, CreateQuotaPolicyArgs, QuotaPolicyLimits};
 use crate::error::{EngineError, Result, ValidationKind};
+use crate::fault::{Fault, is_on};
 use crate::ids::check_free_string;
 
 /// The window of a definition that names none.
@@ -132,7 +133,7 @@ pub struct AdmissionFacts {
 pub fn admit(limits: &AdmissionLimits, facts: &AdmissionFacts, now: TimestampMs, sample: u64) -> CheckAdmissionResult {
     if facts.holds {
         CheckAdmissionResult::AlreadyAdmitted
-    } else if limits.rate_limit > 0 && facts.in_window >= limits.rate_limit {
+    } else if limits.rate_limit > 0 && facts.in_window >= limits.rate_limit && !is_on(Fault::RateLimitIgnored) {
         let wait_ms = facts.oldest_at.map_or(limits.window_ms, |oldest| oldest.plus(limits.window_ms).since(now));
         let jitter_ms = sample % limits.jitter_ms.saturating_add(1);
         CheckAdmissionResult::RateExceeded { retry_after_ms: wait_ms.saturating_add(jitter_ms) }

@@ -1,5 +1,6 @@
 //! Whether a failed attempt is followed by another, and when.
 
+use crate::fault::{Fault, is_on};
 use crate::policy::{BackoffStrategy, ReclaimBackoff, RetryPolicy};
 use crate::words::words;
 
@@ -61,10 +62,13 @@ pub struct Failure<'a> {
 /// What follows: a retry needs a retryable class, a policy, a retry left and an admitted category.
 #[must_use]
 pub fn decide(failure: Failure<'_>, policy: Option<&RetryPolicy>) -> RetryDecision {
-    let Some(policy) = policy.filter(|_| failure.class.is_retryable()) else { return RetryDecision::Terminal };
+    let Some(policy) = policy.filter(|_| failure.class.is_retryable() || is_on(Fault::PermanentRetried)) else {
+        return RetryDecision::Terminal;
+    };
     let admitted = policy.retryable_categories.is_empty()
         || policy.retryable_categories.iter().any(|category| category == failure.category);
-    if failure.retry_count >= policy.max_retries || !admitted {
+    let exhausted = failure.retry_count >= policy.max_retries && !is_on(Fault::RetryCountIgnored);
+    if exhausted || !admitted {
         return RetryDecision::Terminal;
     }
     RetryDecision::Retry { delay_ms: backoff_ms(&policy.backoff, failure.retry_count, failure.uniform) }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::backend::streams::{BestEffortLiveConfig, Frame, StreamMode};
 use crate::cursor::{FrameCursor, FrameId};
 use crate::error::{EngineError, Result, ValidationKind};
+use crate::fault::{Fault, is_on};
 use crate::ids::check_free_string;
 use crate::state::StreamCloseReason;
 use crate::time::TimestampMs;
@@ -89,7 +90,7 @@ pub fn check_frame(frame: &Frame, payload_bytes_max: usize) -> Result<()> {
 #[must_use]
 pub fn next_frame_id(last: FrameId, now: TimestampMs) -> FrameId {
     let by_clock = FrameId { ms: u64::try_from(now.0).unwrap_or(0), seq: 0 };
-    if by_clock > last {
+    if by_clock > last || is_on(Fault::FrameIdRepeated) {
         return by_clock;
     }
     match last.seq.checked_add(1) {
@@ -136,7 +137,8 @@ impl StreamRetention {
             StreamMode::Summary { .. } => (self.made_durable(), SUMMARY_MAXLEN),
             StreamMode::BestEffort { config } => {
                 let (rate, keep) = best_effort_window(config, self.rate, now);
-                let expires_at = (!self.has_durable).then(|| now.plus(2 * u64::from(config.ttl_ms)));
+                let expires_at = (!self.has_durable || is_on(Fault::DurableStreamExpires))
+                    .then(|| now.plus(2 * u64::from(config.ttl_ms)));
                 (Self { expires_at, rate: Some(rate), ..self }, keep)
             }
         }

@@ -1,6 +1,7 @@
 //! The end of an attempt, and the end of an execution.
 
 use ff_core::backend::subscriptions::{CompletionOutcome, ReleaseReason};
+use ff_core::fault::{Fault, is_on};
 use ff_core::state::{AttemptLifecycle, CloseReason, StreamCloseReason, TerminalOutcome};
 use ff_core::{Blob, Result, TimestampMs};
 
@@ -127,7 +128,7 @@ pub(crate) async fn end(tx: &mut dyn Tx, mut subject: Subject, ending: Ending) -
     }
     let release = subject.execution.finish(ending.outcome, ending.failure, ending.cancellation, now);
     released(tx, &subject, release, ending.release);
-    if let Some(outcome) = CompletionOutcome::of(ending.outcome) {
+    if let Some(outcome) = CompletionOutcome::of(ending.outcome).filter(|_| !is_on(Fault::CompletionNotEmitted)) {
         let flow_id = subject.execution.flow_id;
         subject.emit(tx, EventBody::Completion { outcome, flow_id });
     }

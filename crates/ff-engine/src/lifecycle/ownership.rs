@@ -1,6 +1,7 @@
 //! Taking, checking and giving up ownership.
 
 use ff_core::backend::subscriptions::{LeaseChange, ReleaseReason};
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{AttemptId, AttemptIndex, FenceTriple, LeaseEpoch, LeaseFence};
 use ff_core::rules::fence::{CancelSource, FenceRule, Ownership, Presented, check_full};
 use ff_core::rules::replay::{Parked, PauseMarker};
@@ -171,7 +172,9 @@ pub(crate) async fn hand_over(
         }
     };
     subject.execution.arm_attempt_timeout(policy_timeout, now);
-    tx.delete(Key::grant(id));
+    if !is_on(Fault::GrantKept) {
+        tx.delete(Key::grant(id));
+    }
     emit_acquired(tx, subject, lost_epoch);
     subject.save(tx);
     Ok(kind)

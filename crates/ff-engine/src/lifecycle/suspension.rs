@@ -2,6 +2,7 @@
 
 use ff_core::Result;
 use ff_core::backend::suspension::ResumeTrigger;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::ExecutionId;
 use ff_core::state::CloseReason;
 
@@ -31,7 +32,7 @@ pub(crate) async fn close_suspension(
     let now = tx.now();
     let home = execution.id.partition();
     let keys: Vec<Key> = suspension.waitpoints.iter().map(|id| Key::waitpoint(home, *id)).collect();
-    for record in tx.load(&keys).await?.into_iter().flatten() {
+    for record in tx.load(&keys).await?.into_iter().flatten().filter(|_| !is_on(Fault::WaitpointsLeftOpen)) {
         close_waitpoint(tx, record, reason);
     }
     suspension.close(reason, now);

@@ -14,6 +14,7 @@
 //! ```
 
 use ff_core::TimestampMs;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{
     AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, QuotaPolicyId,
     WaitpointId, WorkerId, WorkerInstanceId,
@@ -185,7 +186,9 @@ impl Execution {
     }
 
     fn own(&mut self, taker: Taker, now: TimestampMs) {
-        self.epoch = self.epoch.next();
+        if !is_on(Fault::EpochNotRaised) {
+            self.epoch = self.epoch.next();
+        }
         self.lease = Some(Lease {
             id: taker.lease_id,
             worker_id: taker.worker_id,
@@ -197,7 +200,9 @@ impl Execution {
             revoked: None,
         });
         self.state = active(OwnershipState::Leased, BlockingReason::None, AttemptState::RunningAttempt);
-        self.started_at.get_or_insert(now);
+        if self.started_at.is_none() || is_on(Fault::StartTimeMoves) {
+            self.started_at = Some(now);
+        }
         self.park_marker = None;
         self.wake_at = None;
         self.reclaim_at = None;
@@ -208,7 +213,7 @@ impl Execution {
 
     fn new_attempt(&mut self, attempt_id: AttemptId) {
         self.attempt_index = AttemptIndex(self.attempt_count);
-        self.attempt_count += 1;
+        self.attempt_count += u32::from(!is_on(Fault::AttemptIndexReused));
         self.attempt_id = Some(attempt_id);
         self.attempt_time_left_ms = None;
     }
@@ -514,7 +519,9 @@ impl Execution {
             AttemptState::PendingReplayAttempt,
         );
         self.replay_count += 1;
-        self.retry_count = 0;
+        if !is_on(Fault::ReplayKeepsRetries) {
+            self.retry_count = 0;
+        }
         self.consecutive_reclaims = 0;
         self.completed_at = None;
         self.failure = None;

@@ -1,6 +1,7 @@
 //! What a quota keeps: who holds a slot, and how full its windows are. Every change is one commit in the quota's partition.
 
 use ff_core::backend::quotas::CheckAdmissionResult;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{ExecutionId, LeaseEpoch, QuotaPolicyId};
 use ff_core::partition::Partition;
 use ff_core::rules::quotas::{AdmissionFacts, AdmissionLimits, admit};
@@ -271,7 +272,7 @@ impl Op for Free {
         let mut usage = usage_of(tx, self.home, self.quota).await?;
         let left_window = self.leave_window(tx, &mut usage, &admission).await?;
         if admission.holds_slot {
-            usage.holders = usage.holders.saturating_sub(1);
+            usage.holders = usage.holders.saturating_sub(if is_on(Fault::SlotFreedTwice) { 2 } else { 1 });
         }
         tx.delete(key);
         if !left_window && !admission.holds_slot {

@@ -1,6 +1,7 @@
 //! A delay is over.
 
 use async_trait::async_trait;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::state::EligibilityState;
@@ -46,7 +47,8 @@ impl Op for Promote {
         let execution = &mut subject.execution;
         let delayed = execution.state().eligibility_state == EligibilityState::NotEligibleUntilTime;
         // A delay without a time counts as over.
-        if !delayed || execution.wake_at.is_some_and(|at| !at.is_due(now)) {
+        let early = execution.wake_at.is_some_and(|at| !at.is_due(now)) && !is_on(Fault::DelayCutShort);
+        if !delayed || early {
             return Ok(());
         }
         if dependencies::holds(tx, execution).await? {

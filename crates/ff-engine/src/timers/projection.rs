@@ -1,5 +1,6 @@
 //! A flow whose members changed is projected.
 
+use ff_core::fault::{Fault, is_on};
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
@@ -9,5 +10,8 @@ use crate::store::Store;
 
 /// Projects the flow and answers the mark.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: ProjectionMark, _now: TimestampMs) -> Result<()> {
+    if is_on(Fault::ProjectionForgotten) {
+        return Ok(());
+    }
     project(engine, record.flow, Some(record)).await.map(drop)
 }

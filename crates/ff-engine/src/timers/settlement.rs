@@ -1,5 +1,6 @@
 //! An ownership ended: its quota slots are free.
 
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{ExecutionId, LeaseEpoch};
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
@@ -39,7 +40,7 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, settlement: Settlement,
 async fn apply<S: Store>(engine: &Engine<S>, settlement: Settlement) -> Result<()> {
     let Settlement { execution, epoch, quotas, .. } = settlement;
     let mut freed = Ok(());
-    for quota in quotas {
+    for quota in quotas.into_iter().filter(|_| !is_on(Fault::SlotNotFreed)) {
         // One quota that cannot be freed keeps no other waiting.
         freed = freed.and(free(engine, quota, execution, Because::Settled(epoch)).await);
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use ff_core::backend::budgets::{Budgets, CreateBudgetArgs, RecordSpendArgs, ReleaseBudgetArgs, ReportUsageAdminArgs};
 use ff_core::backend::quotas::{CheckAdmissionArgs, CreateQuotaPolicyArgs, Quotas, ReleaseAdmissionArgs};
-use ff_core::ids::{BudgetId, QuotaPolicyId};
+use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
 use ff_engine::key::Key;
-use ff_engine::records::QuotaPolicy;
+use ff_engine::records::{Ledger, QuotaPolicy};
 
 use super::actions;
 use crate::call::{Call, Presents};
@@ -123,9 +123,16 @@ async fn spend(world: &World) {
     world.call(call, engine.record_spend(args)).await;
 }
 
+/// Somebody who has spent something, in whatever period.
+fn some_spender(world: &World) -> Option<(BudgetId, ExecutionId)> {
+    let spent: Vec<_> = world.seen().mirror().all::<Ledger>().map(|ledger| (ledger.budget, ledger.execution)).collect();
+    world.rng().pick(&spent).copied()
+}
+
 async fn release(world: &World) {
-    let execution = world.rng().pick_recent(&world.memory().executions).copied();
-    let (Some(budget_id), Some(execution_id)) = (some_budget(world), execution) else { return };
+    let spender = some_spender(world).filter(|_| world.rng().chance(80));
+    let anybody = || some_budget(world).zip(world.rng().pick_recent(&world.memory().executions).copied());
+    let Some((budget_id, execution_id)) = spender.or_else(anybody) else { return };
     let engine = world.engine();
     let call = Call::new("release_budget", format!("{budget_id} {execution_id}"));
     // Releasing twice changes nothing.

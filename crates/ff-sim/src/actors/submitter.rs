@@ -32,8 +32,10 @@ pub(super) fn policy(world: &World, namespace: &Namespace) -> ExecutionPolicy {
     quotas.retain(|(_, home)| !knows || home == namespace);
     let rng = world.rng();
     let mut policy = ExecutionPolicy {
-        retry_policy: rng.chance(70).then(|| RetryPolicy { max_retries: 2, ..RetryPolicy::default() }),
-        max_reclaim_count: rng.chance(50).then_some(2),
+        retry_policy: rng
+            .chance(70)
+            .then(|| RetryPolicy { max_retries: rng.one_of([0, 1, 2]), ..RetryPolicy::default() }),
+        max_reclaim_count: rng.chance(50).then(|| rng.one_of([0, 1, 2])),
         max_replay_count: 2,
         ..ExecutionPolicy::default()
     };
@@ -60,7 +62,7 @@ pub(super) fn policy(world: &World, namespace: &Namespace) -> ExecutionPolicy {
     if rng.chance(30) {
         policy.budget_ids.extend(rng.pick(&budgets).map(|(id, _)| *id));
     }
-    if rng.chance(30) {
+    if rng.chance(45) {
         policy.quota_policy_ids.extend(rng.pick(&quotas).map(|(id, _)| *id));
     }
     if rng.chance(10) {
@@ -190,9 +192,23 @@ async fn reprioritise(world: &World) {
     world.call(call, engine.change_priority(args)).await;
 }
 
+/// Opens an execution again: mostly one that is over, and rather one that had a hard life.
 async fn replay(world: &World) {
-    let known = world.rng().pick(&world.memory().executions).copied();
-    let Some(execution_id) = known else { return };
+    let known = world.memory().executions.clone();
+    let (over, tried): (Vec<_>, Vec<_>) = {
+        let seen = world.seen();
+        let ended = |id: &&ExecutionId| seen.mirror().execution(**id).is_some_and(|e| e.is_terminal());
+        let retried = |id: &&ExecutionId| seen.mirror().execution(**id).is_some_and(|e| e.retry_count > 0);
+        let over: Vec<ExecutionId> = known.iter().filter(ended).copied().collect();
+        let tried = over.iter().filter(retried).copied().collect();
+        (over, tried)
+    };
+    let pool = match world.rng().below(10) {
+        0 => &known,
+        1..=3 if !tried.is_empty() => &tried,
+        _ => &over,
+    };
+    let Some(execution_id) = world.rng().pick(pool).copied() else { return };
     let args = ReplayExecutionArgs { execution_id, reason: "again".to_owned(), requested_by: "ops".to_owned() };
     let engine = world.engine();
     let call = Call::new("replay_execution", execution_id.to_string()).of(execution_id);

@@ -11,7 +11,7 @@ use ff_engine::clock::Clock;
 use super::actions;
 use crate::call::Call;
 use crate::memory::{LANES, name};
-use crate::world::World;
+use crate::world::{PARTITIONS, World};
 
 actions![30 run_due, 8 pass, 2 jump, 2 step_back, 5 run_hook, 2 trim, 1 reconcile, 1 restart];
 
@@ -76,7 +76,7 @@ async fn run_hook(world: &World) {
 }
 
 async fn trim(world: &World) {
-    let partition = Partition::flow(u16::try_from(world.rng().below(4)).unwrap_or(0));
+    let partition = Partition::flow(u16::try_from(world.rng().below(PARTITIONS)).unwrap_or(0));
     let args = TrimRetentionArgs {
         partition: partition.into(),
         namespace: None,

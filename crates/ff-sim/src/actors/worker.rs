@@ -286,8 +286,10 @@ async fn progress_with(world: &World, held: &Held) {
     learn(world, held, &reply, false);
 }
 
+/// A few frames, often within one millisecond.
 async fn append(world: &World) {
-    if let Some(held) = some_held(world) {
+    let Some(held) = some_held(world) else { return };
+    for _ in 0..1 + world.rng().below(3) {
         append_with(world, &held).await;
     }
 }

@@ -8,7 +8,7 @@ use ff_core::backend::quotas::CheckAdmissionResult;
 use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
 use ff_core::rules::budgets::USAGE_DEDUP_MS;
 use ff_engine::key::Key;
-use ff_engine::records::{Admission, Budget, Ledger, QuotaPolicy, QuotaUsage, WindowEntry};
+use ff_engine::records::{Admission, Budget, Ledger, QuotaPolicy, QuotaUsage, Settlement, WindowEntry};
 
 use super::{Findings, Mirror, Pending, Step};
 use crate::call::{Answer, Presents};
@@ -39,6 +39,21 @@ pub(super) fn commit(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) 
         }
     }
     quotas(step, findings);
+    settlements(step, findings);
+}
+
+/// A settlement that is done leaves no slot to the ownership it settles.
+fn settlements(step: &Step<'_>, findings: &mut Findings) {
+    for (before, after) in step.changed::<Settlement>() {
+        let (Some(settled), None) = (before, after) else { continue };
+        for quota in &settled.quotas {
+            let key = Key::admission(COUNTS.of_quota(*quota), *quota, settled.execution);
+            let left = step.mirror.get::<Admission>(&key).filter(|left| left.epoch == settled.epoch && left.holds_slot);
+            findings.check(left.is_none(), Invariant::AdmissionsAreBounded, || {
+                format!("quota {quota}: {} keeps the slot of epoch {}", settled.execution, settled.epoch)
+            });
+        }
+    }
 }
 
 fn usage(step: &Step<'_>, before: &Budget, after: &Budget, memo: &mut Memo, findings: &mut Findings) {

@@ -109,7 +109,12 @@ fn group(step: &Step<'_>, before: Option<&EdgeGroup>, after: &EdgeGroup, finding
     findings.check(was == EdgeGroupState::Pending || after.state == was || replay, Invariant::GroupDecidesOnce, || {
         format!("{} generation {}: {was} became {}", after.downstream, after.generation, after.state)
     });
+    let since = before.and_then(|before| before.decided_at);
+    findings.check(since.is_none() || since == after.decided_at || replay, Invariant::GroupDecidesOnce, || {
+        format!("{} generation {}: decided at {since:?} and again", after.downstream, after.generation)
+    });
     if was == EdgeGroupState::Pending && after.state != EdgeGroupState::Pending {
+        verdict(after, findings);
         decided(step, after, findings);
     }
     let rearmed = before.is_some_and(|before| {
@@ -118,6 +123,24 @@ fn group(step: &Step<'_>, before: Option<&EdgeGroup>, after: &EdgeGroup, finding
     });
     findings.check(!rearmed || replay, Invariant::SiblingsAsPromised, || {
         format!("{} generation {}: siblings were listed again", after.downstream, after.generation)
+    });
+}
+
+/// The verdict over a group, stated once more.
+fn verdict(group: &EdgeGroup, findings: &mut Findings) {
+    let counts = group.counts;
+    let needed = match group.policy {
+        EdgeDependencyPolicy::AllOf {} => u64::from(counts.total),
+        EdgeDependencyPolicy::AnyOf { .. } => 1,
+        EdgeDependencyPolicy::Quorum { k, .. } => k,
+    };
+    let possible = u64::from(counts.total - counts.failed.min(counts.total)) - u64::from(counts.skipped);
+    let right = match group.state {
+        EdgeGroupState::Satisfied => u64::from(counts.succeeded) >= needed,
+        _ => possible < needed,
+    };
+    findings.check(right, Invariant::DownstreamWaits, || {
+        format!("{}: {:?} with {counts:?} is {}", group.downstream, group.policy, group.state)
     });
 }
 

@@ -52,12 +52,12 @@ pub(crate) struct Mirror {
 
 impl Mirror {
     /// Follows one change; gives what was there before.
-    pub(super) fn apply(&mut self, key: &Key, record: Option<Record>) -> Option<Record> {
-        let old = match &record {
+    pub(super) fn apply(&mut self, key: &Key, record: Option<&Record>) -> Option<Record> {
+        let old = match record {
             Some(record) => self.records.insert(key.clone(), record.clone()),
             None => self.records.remove(key),
         };
-        let known = record.as_ref().or(old.as_ref());
+        let known = record.or(old.as_ref());
         let group = match (&key.name, known) {
             (Name::Attempt(execution, _), _) => self.attempts.entry(*execution).or_default(),
             (Name::Suspension(execution, _), _) => self.suspensions.entry(*execution).or_default(),

@@ -179,7 +179,7 @@ impl Checker {
                 format!("a commit of {} writes {key:?}", commit.home)
             });
             self.touched.insert(key.partition);
-            let before = self.mirror.apply(&key, after.clone());
+            let before = self.mirror.apply(&key, after.as_ref());
             let taken = self.mirror.place(&key, before.as_ref(), after.as_ref());
             self.findings.check(taken.is_none(), Invariant::PublicStateIsDerived, || {
                 format!("{key:?} takes the place of another: {taken:?}")

@@ -212,11 +212,16 @@ fn issued(step: &Step<'_>, before: Option<&Grant>, after: &Grant, findings: &mut
         format!("{}: {} granted it while {:?} holds a grant", after.execution, step.op(), live.map(|g| &g.worker_id))
     });
     if let Some(execution) = step.mirror.execution(after.execution) {
-        let covered = execution.class.requirement.is_covered_by(&after.capabilities);
+        let covered = covers(&after.capabilities, execution);
         findings.check(covered, Invariant::CapabilityIsRequired, || {
             format!("{}: granted to {} without {}", after.execution, after.worker_id, execution.class.requirement)
         });
     }
+}
+
+/// Whether a worker offers every token that is required.
+fn covers(offered: &BTreeSet<String>, execution: &Execution) -> bool {
+    execution.class.requirement.tokens().all(|token| offered.contains(token))
 }
 
 fn capabilities(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
@@ -226,7 +231,7 @@ fn capabilities(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
     if step.op() == OPERATOR {
         return;
     }
-    let covered = after.class.requirement.is_covered_by(capabilities);
+    let covered = covers(capabilities, after);
     findings.check(covered, Invariant::CapabilityIsRequired, || {
         format!("{}: {instance} took it without {}", after.id, after.class.requirement)
     });

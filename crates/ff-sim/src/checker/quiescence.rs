@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ff_core::TimestampMs;
 use ff_core::partition::Partition;
 use ff_core::state::{EligibilityState, PublicState};
 use ff_engine::event::Event;
@@ -22,25 +23,44 @@ impl Checker {
         &self.events
     }
 
-    /// Checks what has come to rest.
-    pub(crate) fn quiescent(&mut self) {
-        self.scan();
+    /// Checks that nothing is left undone whose time has come.
+    pub(crate) fn nothing_overdue(&mut self) {
         let (mirror, findings, now) = (&self.mirror, &mut self.findings, self.latest);
         for execution in mirror.all::<Execution>() {
-            let state = execution.public_state();
-            let late = |at: Option<ff_core::TimestampMs>| at.is_some_and(|at| at <= now);
-            let overdue = execution.state().eligibility_state == EligibilityState::NotEligibleUntilTime
-                && late(execution.wake_at);
-            findings.check(!overdue, Invariant::DelayIsKept, || {
+            let late = |at: Option<TimestampMs>| at.is_some_and(|at| at <= now);
+            let state = execution.state();
+            let delayed = state.eligibility_state == EligibilityState::NotEligibleUntilTime && late(execution.wake_at);
+            findings.check(!delayed, Invariant::DelayIsKept, || {
                 format!("{}: still delayed after {:?}", execution.id, execution.wake_at)
             });
             let expired = !execution.is_terminal() && late(execution.deadline_at);
             findings.check(!expired, Invariant::DeadlineEnds, || {
-                format!("{}: {state} after its deadline {:?}", execution.id, execution.deadline_at)
+                format!("{}: {state:?} after its deadline {:?}", execution.id, execution.deadline_at)
             });
+            let held = execution.is_leased() && late(execution.lease.as_ref().map(|lease| lease.expires_at));
+            findings.check(!held, Invariant::LostOwnerFails, || {
+                format!("{}: still leased after {:?}", execution.id, execution.lease)
+            });
+            let waits = execution.is_suspended() && late(execution.suspension_timeout_at);
+            findings.check(!waits, Invariant::TimersAreIdempotent, || {
+                format!("{}: still suspended after {:?}", execution.id, execution.suspension_timeout_at)
+            });
+            let runs = execution.is_leased() && late(execution.attempt_timeout_at);
+            findings.check(!runs, Invariant::TimersAreIdempotent, || {
+                format!("{}: still running after {:?}", execution.id, execution.attempt_timeout_at)
+            });
+        }
+    }
+
+    /// Checks what has come to rest.
+    pub(crate) fn quiescent(&mut self) {
+        self.scan();
+        self.nothing_overdue();
+        let (mirror, findings) = (&self.mirror, &mut self.findings);
+        for execution in mirror.all::<Execution>() {
             findings.check(execution.is_terminal(), Invariant::ImpossibleSkips, || {
                 let groups: Vec<_> = mirror.groups(execution.id).map(|g| (g.generation, g.state, g.counts)).collect();
-                format!("{}: still {state} ({:?}), groups {groups:?}", execution.id, execution.state())
+                format!("{}: still {:?}, groups {groups:?}", execution.id, execution.state())
             });
         }
         for flow in mirror.all::<Flow>() {

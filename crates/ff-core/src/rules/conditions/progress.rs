@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Node, ROOT, member_path, nodes};
 use crate::backend::signals::SignalEffect;
 use crate::backend::suspension::{CountKind, ResumeCondition};
+use crate::fault::{Fault, is_on};
 use crate::ids::{SignalId, WaitpointId};
 
 /// What a condition needs to know about a signal.
@@ -136,11 +137,11 @@ impl ConditionProgress {
             ResumeCondition::Count { count_kind, .. } => counted_as(*count_kind, signal),
             _ => Satisfier::Leaf {},
         };
-        self.satisfiers.entry(node.path.clone()).or_default().insert(satisfier)
+        self.satisfiers.entry(pool(&node.path).to_owned()).or_default().insert(satisfier)
     }
 
     fn holds(&self, condition: &ResumeCondition, path: &str) -> bool {
-        let counted = self.satisfiers.get(path).map_or(0, BTreeSet::len);
+        let counted = self.satisfiers.get(pool(path)).map_or(0, BTreeSet::len);
         match condition {
             ResumeCondition::Single { .. } => counted > 0,
             ResumeCondition::OperatorOnly {} | ResumeCondition::TimeoutOnly {} => false,
@@ -150,6 +151,11 @@ impl ConditionProgress {
             ResumeCondition::Count { n, .. } => counted >= *n as usize,
         }
     }
+}
+
+/// Where the satisfiers of a node are kept: apart from those of all others.
+fn pool(path: &str) -> &str {
+    if is_on(Fault::SatisfiersPooled) { ROOT } else { path }
 }
 
 fn counted_as(kind: CountKind, signal: &SignalFacts<'_>) -> Satisfier {

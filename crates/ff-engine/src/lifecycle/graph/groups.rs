@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ff_core::backend::flows::CancelFlowPolicy;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::ExecutionId;
 use ff_core::rules::edge_groups::{EdgeFate, decide, sibling_cancel, verdict};
 use ff_core::rules::fence::CancelSource;
@@ -62,7 +63,8 @@ impl Ends {
         edge.state = fate.edge_state();
         tx.put(edge);
         let Some((group, verdict)) = self.group else { return Ok(None) };
-        if group.state == verdict || !may_fire(&group, self.downstream.as_ref()) {
+        let again = group.state != EdgeGroupState::Pending && is_on(Fault::GroupFiresAgain);
+        if (group.state == verdict && !again) || !may_fire(&group, self.downstream.as_ref()) {
             tx.put(group);
             return Ok(None);
         }

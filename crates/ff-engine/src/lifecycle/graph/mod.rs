@@ -8,6 +8,7 @@ mod groups;
 use std::collections::VecDeque;
 
 use async_trait::async_trait;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::partition::Partition;
 use ff_core::rules::edge_groups::{EdgeFate, edge_fate};
@@ -125,7 +126,9 @@ impl Cascade {
     async fn apply(&mut self, tx: &mut dyn Tx, ends: Ends, edge: Edge, fate: EdgeFate) -> Result<()> {
         if let Some(ended) = ends.settle(tx, &self.flow, edge, fate).await? {
             self.ended += 1;
-            self.push(&ended, None);
+            if !is_on(Fault::SkipNotCascaded) {
+                self.push(&ended, None);
+            }
         }
         self.resolved += 1;
         Ok(())

@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use ff_core::Result;
 use ff_core::error::ContentionKind;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{AttemptIndex, ExecutionId, FenceTriple};
 use ff_core::partition::Partition;
 use ff_core::rules::fence::{CancelRefusal, CancelSource, check_cancel};
@@ -61,7 +62,7 @@ impl Op for Cancel {
 impl Cancel {
     async fn enter(&self, tx: &mut dyn Tx, fence: FenceTriple, source: &CancelSource) -> Result<Admitted> {
         let mut subject = Box::new(Subject::load(tx, self.execution_id).await?);
-        if subject.execution.is_terminal() {
+        if subject.execution.is_terminal() && !is_on(Fault::TerminalRewritten) {
             // Already cancelled is a success for anybody, so it does not matter who asks.
             let anybody = Caller { fence: None, attempt_index: AttemptIndex(0) };
             return Ok(match replay(Call::Cancel, anybody, &parked(&subject.execution)) {

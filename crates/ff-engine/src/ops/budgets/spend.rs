@@ -2,6 +2,7 @@
 
 use ff_core::backend::budgets::{Amounts, BreachAction, ReportUsageResult};
 use ff_core::error::Entity;
+use ff_core::fault::{Fault, is_on};
 use ff_core::handle::{Handle, HandlePayload};
 use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, Namespace};
 use ff_core::partition::Partition;
@@ -117,7 +118,8 @@ impl Spend {
 
     async fn is_known(&self, tx: &mut dyn Tx) -> Result<bool> {
         let Some(key) = self.dedup_key() else { return Ok(false) };
-        Ok(tx.get::<Dedup>(key).await?.is_some_and(|dedup| dedup.is_live(tx.now())))
+        let live = tx.get::<Dedup>(key).await?.is_some_and(|dedup| dedup.is_live(tx.now()));
+        Ok(live && !is_on(Fault::UsageDedupSkipped))
     }
 
     fn remember(&self, tx: &mut dyn Tx) {

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::error::{StateKind, ValidationKind};
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::{DEFAULT_DEDUP_WINDOW_MS, ExecutionPolicy};
@@ -64,7 +65,7 @@ fn known_keys(id: ExecutionId, args: &CreateExecutionArgs) -> Vec<Key> {
 
 fn known(found: Vec<Option<Record>>, now: TimestampMs) -> Option<ExecutionId> {
     found.into_iter().flatten().find_map(|record| match record {
-        Record::Dedup(dedup) if dedup.is_live(now) => match dedup.value {
+        Record::Dedup(dedup) if dedup.is_live(now) && !is_on(Fault::CreationKeyIgnored) => match dedup.value {
             DedupValue::Execution(id) => Some(id),
             _ => None,
         },

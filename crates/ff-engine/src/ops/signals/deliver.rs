@@ -4,6 +4,7 @@ use ff_core::backend::signals::{DeliverSignalArgs, DeliverSignalResult, SIGNAL_M
 use ff_core::backend::subscriptions::SignalDeliveryEffect;
 use ff_core::backend::suspension::ResumeTrigger;
 use ff_core::error::{Entity, StateKind, ValidationKind};
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::{LaneId, SignalId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::DEFAULT_MAX_SIGNALS;
@@ -145,6 +146,9 @@ impl Deliver {
 
     /// The signal of an earlier delivery with the same idempotency key or the same id.
     async fn delivered_before(&self, tx: &mut dyn Tx) -> Result<Option<SignalId>> {
+        if is_on(Fault::SignalDedupSkipped) {
+            return Ok(None);
+        }
         if let Some(key) = &self.dedup_key
             && let Some(signal) = self.remembered(tx, key.clone()).await?
         {

@@ -6,6 +6,7 @@ use ff_core::backend::suspension::{
     suspend_dedup_ttl_ms,
 };
 use ff_core::error::{ConflictKind, ContentionKind, StateKind, ValidationKind};
+use ff_core::fault::{Fault, is_on};
 use ff_core::handle::{BackendTag, Handle, HandleKind, HandlePayload};
 use ff_core::ids::{AttemptIndex, ExecutionId, FenceTriple, LeaseFence};
 use ff_core::partition::Partition;
@@ -205,7 +206,8 @@ impl Suspend {
 
     /// Counts what the pending primary has buffered, in order of arrival, until the condition holds.
     async fn replay_buffered(&self, tx: &mut dyn Tx, episode: &mut Suspension, bound: &[Waitpoint]) -> Result<()> {
-        let Some(primary) = bound.first().filter(|primary| primary.signal_count > 0) else { return Ok(()) };
+        let buffered = |primary: &&Waitpoint| primary.signal_count > 0 && !is_on(Fault::BufferedSignalsIgnored);
+        let Some(primary) = bound.first().filter(buffered) else { return Ok(()) };
         let index = Index::SignalsOf(primary.home, primary.id);
         for signal in tx.range_of::<Signal>(index, Bounds::first(SIGNALS_KEPT_MAX)).await? {
             episode.progress.apply(&episode.condition, &signal.facts(&primary.key));

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use ff_core::Result;
+use ff_core::fault::{Fault, is_on};
 use ff_core::ids::FlowId;
 use ff_core::partition::Partition;
 
@@ -126,7 +127,8 @@ impl Op for Remove {
             Key::grant(id),
             Key::signal_tally(id),
         ];
-        own.into_iter().for_each(|key| tx.delete(key));
+        let kept = is_on(Fault::PurgeIncomplete).then(|| Key::payload(id));
+        own.into_iter().filter(|key| Some(key) != kept.as_ref()).for_each(|key| tx.delete(key));
         Ok(Progress::Removed)
     }
 }
