@@ -15,6 +15,7 @@ mod ops;
 pub mod records;
 mod scheduler;
 pub mod store;
+mod tie;
 mod timers;
 mod verbs;
 
