@@ -17,6 +17,7 @@ pub mod overlay;
 pub mod records;
 mod scheduler;
 pub mod store;
+mod tie;
 mod timers;
 mod verbs;
 
