@@ -74,8 +74,6 @@ pub enum Index {
     ClassesOfLane(LaneId),
     /// Executions held by a worker instance, by id.
     LeasesOf(WorkerInstanceId),
-    /// Leases that are held, by expiry.
-    HeldLeases,
     /// Leases that were lost, by expiry.
     LostLeases,
     /// Executions of a partition, by id.
@@ -117,7 +115,7 @@ pub enum Index {
 /// What can come due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum DueKind {
-    /// A lease runs out.
+    /// A lease runs out. Every lease that is held stands here.
     LeaseExpiry,
     /// The backoff before a reclaim is over.
     ReclaimBackoff,

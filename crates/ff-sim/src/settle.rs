@@ -16,6 +16,7 @@ use ff_core::rules::fence::CancelSource;
 use ff_core::state::{EdgeState, EligibilityState, LaneState, OwnershipState};
 use ff_engine::clock::Clock;
 use ff_engine::event::EventBody;
+use ff_engine::index::{DueKind, Index};
 use ff_engine::records::{Budget, Edge, Execution, Lane};
 use ff_engine::store::Store;
 use futures_util::StreamExt;
@@ -230,7 +231,7 @@ async fn indexes_agree(world: &World) {
 }
 
 async fn leases_add_up(world: &World) {
-    let held = world.store.calm().count(&ff_engine::index::Index::HeldLeases).await.unwrap_or(0);
+    let held = world.store.calm().count(&Index::Due(DueKind::LeaseExpiry)).await.unwrap_or(0);
     let leased = executions(world, Execution::is_leased).len() as u64;
     world.checker().expect(held == leased, Invariant::LeasesAddUp, || format!("{held} leases, {leased} leased"));
 }

@@ -325,16 +325,14 @@ impl Execution {
 
     fn lease_entries(&self, out: &mut Vec<Entry>) {
         let Some(lease) = &self.lease else { return };
-        let by_expiry = || Position::of(lease.expires_at.0, self.id);
         if self.is_leased() {
-            out.push(Entry::new(Index::HeldLeases, by_expiry()));
             out.push(Entry::new(
                 Index::LeasesOf(lease.worker_instance_id.clone()),
                 Position::by(execution_bytes(self.id)),
             ));
             self.due(out, DueKind::LeaseExpiry, Some(lease.expires_at));
         } else if self.is_lost() {
-            out.push(Entry::new(Index::LostLeases, by_expiry()));
+            out.push(Entry::new(Index::LostLeases, Position::of(lease.expires_at.0, self.id)));
             if !self.reclaim_open {
                 self.due(out, DueKind::ReclaimBackoff, self.reclaim_at);
             }

@@ -249,7 +249,6 @@ fn reclaim_cap(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
 fn leased_is_indexed(execution: &Execution, entries: &[Entry], findings: &mut Findings) {
     let stands = |wanted: &dyn Fn(&Index) -> bool| entries.iter().any(|entry| wanted(&entry.index));
     let indexed = [
-        stands(&|index| matches!(index, Index::HeldLeases)),
         stands(&|index| matches!(index, Index::Due(DueKind::LeaseExpiry))),
         stands(&|index| {
             matches!(index, Index::LeasesOf(instance)

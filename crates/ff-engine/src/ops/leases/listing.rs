@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ff_core::backend::leases::{ExpiredLeaseInfo, ExpiredLeasesCursor, ListExpiredLeasesArgs, ListExpiredLeasesResult};
 use ff_core::{Result, TimestampMs};
 
-use crate::index::{Bounds, Index, Position};
+use crate::index::{Bounds, DueKind, Index, Position};
 use crate::records::Execution;
 use crate::store::Store;
 use crate::verbs::list_of;
@@ -51,7 +51,7 @@ async fn slice<S: Store>(
 ) -> Result<BTreeMap<Position, Execution>> {
     let bounds = Bounds::first(limit).after(after.map(|after| Position::of(after.expires_at_ms.0, after.execution_id)));
     let overdue = bounds.clone().until(Position::end_of(as_of.0));
-    let mut found: Vec<Execution> = list_of(store, Index::HeldLeases, overdue).await?;
+    let mut found: Vec<Execution> = list_of(store, Index::Due(DueKind::LeaseExpiry), overdue).await?;
     found.extend(list_of::<Execution, _>(store, Index::LostLeases, bounds).await?);
     let placed = found.into_iter().filter_map(|execution| {
         let expires_at = execution.lease.as_ref()?.expires_at;
