@@ -88,7 +88,6 @@ indexes! {
     27 AttachedTo(budget),
     28 ClassesOfLane(lane),
     29 LeasesOf(instance),
-    30 HeldLeases,
     31 LostLeases,
     32 ExecutionsIn(home),
     33 SuspendedIn(home),
