@@ -164,11 +164,11 @@ impl Op for Write {
 }
 
 async fn write<S: Store>(store: &S, records: Vec<Record>) {
-    store.transact(&Write { records, ..Write::default() }).await.unwrap();
+    store.transact(Arc::new(Write { records, ..Write::default() })).await.unwrap();
 }
 
 async fn emit<S: Store>(store: &S, events: Vec<Event>) {
-    store.transact(&Write { events, ..Write::default() }).await.unwrap();
+    store.transact(Arc::new(Write { events, ..Write::default() })).await.unwrap();
 }
 
 async fn a_refused_operation_writes_nothing<S: Store>(store: Arc<S>) {
@@ -179,7 +179,7 @@ async fn a_refused_operation_writes_nothing<S: Store>(store: Arc<S>) {
         ..Write::default()
     };
     let start = store.events(&EventCursor::TAIL, 1).await.unwrap().next;
-    assert!(store.transact(&op).await.is_err());
+    assert!(store.transact(Arc::new(op)).await.is_err());
     assert_eq!(store.read(&[Key::execution(execution_id(1))]).await.unwrap(), vec![None]);
     assert!(store.events(&start, 10).await.unwrap().events.is_empty());
     assert_eq!(store.count(&Index::Created).await.unwrap(), 0);
@@ -208,7 +208,7 @@ impl Op for OwnWrites {
 
 async fn an_operation_sees_its_own_writes<S: Store>(store: Arc<S>) {
     write(&*store, vec![execution(1, TimestampMs(1)).into(), attempt(1, 0).into()]).await;
-    let (loaded, ranged, gone) = store.transact(&OwnWrites).await.unwrap();
+    let (loaded, ranged, gone) = store.transact(Arc::new(OwnWrites)).await.unwrap();
     assert_eq!(loaded, Some(attempt(1, 1).into()));
     assert_eq!(ranged, vec![attempt(1, 1).into()]);
     assert_eq!(gone, None);
@@ -242,7 +242,7 @@ async fn concurrent_updates_are_not_lost<S: Store>(store: Arc<S>) {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 for _ in 0..10 {
-                    store.transact(&Count).await.unwrap();
+                    store.transact(Arc::new(Count)).await.unwrap();
                 }
             })
         })
@@ -284,7 +284,7 @@ async fn concurrent_inserts_into_a_range_are_noticed<S: Store>(store: Arc<S>) {
     let tasks: Vec<_> = (0..8)
         .map(|n| {
             let store = Arc::clone(&store);
-            tokio::spawn(async move { store.transact(&InsertBelow(n)).await.unwrap() })
+            tokio::spawn(async move { store.transact(Arc::new(InsertBelow(n))).await.unwrap() })
         })
         .collect();
     let mut inserted = 0;
@@ -298,7 +298,10 @@ async fn concurrent_inserts_into_a_range_are_noticed<S: Store>(store: Arc<S>) {
 async fn a_deleted_record_leaves_every_index<S: Store>(store: Arc<S>) {
     write(&*store, vec![execution(1, TimestampMs(1)).into()]).await;
     assert_eq!(store.count(&Index::Created).await.unwrap(), 1);
-    store.transact(&Write { deletes: vec![Key::execution(execution_id(1))], ..Write::default() }).await.unwrap();
+    store
+        .transact(Arc::new(Write { deletes: vec![Key::execution(execution_id(1))], ..Write::default() }))
+        .await
+        .unwrap();
     assert_eq!(store.count(&Index::Created).await.unwrap(), 0);
     assert_eq!(store.count(&Index::EligibleIn(Partition::flow(HOME), lane_id("default"))).await.unwrap(), 0);
 }
@@ -364,9 +367,12 @@ impl Op for IsOwned {
 
 async fn the_ownership_of_a_deleted_execution_is_absent<S: Store>(store: Arc<S>) {
     write(&*store, vec![execution(1, TimestampMs(1)).into()]).await;
-    assert!(store.transact(&IsOwned).await.unwrap());
-    store.transact(&Write { deletes: vec![Key::execution(execution_id(1))], ..Write::default() }).await.unwrap();
-    assert!(!store.transact(&IsOwned).await.unwrap(), "what is absent stays readable in a transaction");
+    assert!(store.transact(Arc::new(IsOwned)).await.unwrap());
+    store
+        .transact(Arc::new(Write { deletes: vec![Key::execution(execution_id(1))], ..Write::default() }))
+        .await
+        .unwrap();
+    assert!(!store.transact(Arc::new(IsOwned)).await.unwrap(), "what is absent stays readable in a transaction");
 }
 
 async fn events_resume_strictly_after_their_cursor<S: Store>(store: Arc<S>) {

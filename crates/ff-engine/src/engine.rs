@@ -115,8 +115,7 @@ impl<S: Store> Engine<S> {
         };
         let mut seal = [0; SealKey::LEN];
         engine.settings.entropy.fill(&mut seal);
-        let key =
-            engine.store.transact(&Establish { counts: engine.settings.counts, seal: SealKey::new(seal) }).await?;
+        let key = engine.run(Establish { counts: engine.settings.counts, seal: SealKey::new(seal) }).await?;
         engine.seal_key.get_or_init(|| key);
         Ok(engine)
     }
@@ -130,8 +129,8 @@ impl<S: Store> Engine<S> {
         &self.settings.counts
     }
 
-    pub(crate) async fn run<O: Op>(&self, op: &O) -> Result<O::Out> {
-        self.store.transact(op).await
+    pub(crate) async fn run<O: Op>(&self, op: O) -> Result<O::Out> {
+        self.store.transact(Arc::new(op)).await
     }
 
     /// A new time-ordered id.

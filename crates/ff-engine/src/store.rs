@@ -46,10 +46,13 @@ pub trait Tx: Send {
 }
 
 /// An operation as a value, so that it can run again after a conflict. It must be a pure function of itself and of what it reads.
+///
+/// It and its answer borrow nothing: a store may run the operation on a thread of its own, and a caller who stops waiting does
+/// not stop it there.
 #[async_trait]
-pub trait Op: Send + Sync {
+pub trait Op: Send + Sync + 'static {
     /// What the operation answers.
-    type Out: Send;
+    type Out: Send + 'static;
 
     /// The one partition whose records it reads and writes.
     fn home(&self) -> Partition;
@@ -70,7 +73,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Runs an operation and commits it atomically with its index entries and events; answers after the commit is durable.
     /// On a conflict runs it again with jitter inside a budget of time and count, then answers `Contention(RetryExhausted)`.
-    fn transact<'a, O: Op>(&'a self, op: &'a O) -> impl Future<Output = Result<O::Out>> + Send + 'a;
+    /// The operation is shared with the store, which may run it on another thread and keeps it for as long as it may run it again.
+    fn transact<O: Op>(&self, op: Arc<O>) -> impl Future<Output = Result<O::Out>> + Send + '_;
 
     /// Committed records by key, from any partitions, absent ones `None`. Keys of one partition are read at one moment.
     fn read<'a>(&'a self, keys: &'a [Key]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send + 'a;
@@ -131,7 +135,7 @@ pub trait Store: Send + Sync + 'static {
 impl<S: Store> Store for Arc<S> {
     const TAG: BackendTag = S::TAG;
 
-    fn transact<'a, O: Op>(&'a self, op: &'a O) -> impl Future<Output = Result<O::Out>> + Send + 'a {
+    fn transact<O: Op>(&self, op: Arc<O>) -> impl Future<Output = Result<O::Out>> + Send + '_ {
         S::transact(self, op)
     }
 

@@ -125,16 +125,22 @@ impl TroubledStore {
 }
 
 /// An operation that is watched while it runs.
-struct Watched<'a, O> {
-    op: &'a O,
-    store: &'a TroubledStore,
+struct Watched<O> {
+    op: Arc<O>,
+    store: TroubledStore,
     /// Whether the run is to be thrown away.
     dropped: bool,
     seen: Mutex<Option<Commit>>,
 }
 
+impl<O> Watched<O> {
+    fn new(op: &Arc<O>, store: &TroubledStore, dropped: bool) -> Arc<Self> {
+        Arc::new(Self { op: Arc::clone(op), store: store.clone(), dropped, seen: Mutex::default() })
+    }
+}
+
 #[async_trait]
-impl<O: Op> Op for Watched<'_, O> {
+impl<O: Op> Op for Watched<O> {
     type Out = O::Out;
 
     fn home(&self) -> Partition {
@@ -146,7 +152,7 @@ impl<O: Op> Op for Watched<'_, O> {
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<O::Out> {
-        let mut watch = Watch { tx, store: self.store, changes: Vec::new(), events: Vec::new() };
+        let mut watch = Watch { tx, store: &self.store, changes: Vec::new(), events: Vec::new() };
         let out = self.op.run(&mut watch).await;
         let Watch { changes, events, tx, .. } = watch;
         let out = out?;
@@ -210,17 +216,17 @@ impl Tx for Watch<'_> {
 impl Store for TroubledStore {
     const TAG: BackendTag = MemoryStore::TAG;
 
-    async fn transact<O: Op>(&self, op: &O) -> Result<O::Out> {
+    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
         self.maybe_pause().await;
         if self.strikes(self.odds().crash_before) {
             return Err(broken("before the commit"));
         }
         if self.strikes(self.odds().conflict) {
             // Whatever the run answers, it is forgotten.
-            let _ = self.0.store.transact(&Watched { op, store: self, dropped: true, seen: Mutex::default() }).await;
+            let _ = self.0.store.transact(Watched::new(&op, self, true)).await;
         }
-        let watched = Watched { op, store: self, dropped: false, seen: Mutex::default() };
-        let out = self.0.store.transact(&watched).await?;
+        let watched = Watched::new(&op, self, false);
+        let out = self.0.store.transact(Arc::clone(&watched)).await?;
         if let Some(commit) = lock(&watched.seen).take() {
             lock(&self.0.log).push(commit);
         }

@@ -107,7 +107,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     const TAG: BackendTag = BackendTag::Memory;
 
-    async fn transact<O: Op>(&self, op: &O) -> Result<O::Out> {
+    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
         for _ in 0..ATTEMPTS_MAX {
             let now = self.lock().observe(self.clock.now());
             let mut tx = MemoryTx::new(self, now);

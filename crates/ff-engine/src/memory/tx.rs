@@ -1,6 +1,6 @@
 //! One attempt at a commit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::{Result, TimestampMs};
@@ -8,6 +8,7 @@ use ff_core::{Result, TimestampMs};
 use crate::event::Event;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
+use crate::overlay::Overlay;
 use crate::records::Record;
 use crate::store::Tx;
 
@@ -19,8 +20,7 @@ use super::state::ABSENT;
 pub(super) struct Writes {
     pub(super) read: HashMap<Key, u64>,
     pub(super) ranges: HashMap<Key, u64>,
-    pub(super) changes: BTreeMap<Key, Option<Record>>,
-    pub(super) events: Vec<Event>,
+    pub(super) overlay: Overlay,
 }
 
 pub(super) struct MemoryTx<'s> {
@@ -47,7 +47,7 @@ impl<'s> MemoryTx<'s> {
         let state = self.store.lock();
         keys.iter()
             .map(|key| {
-                if let Some(change) = self.writes.changes.get(key) {
+                if let Some(change) = self.writes.overlay.changes.get(key) {
                     return Ok(change.clone());
                 }
                 if let Some(record) = self.seen.get(key) {
@@ -67,16 +67,15 @@ impl<'s> MemoryTx<'s> {
         let Some(owner) = index.owner() else {
             return Err(ff_core::EngineError::Bug(ff_core::error::BugKind::DanglingReference));
         };
-        // Own writes may have taken entries out of the range, so fetch that many more.
-        let wider = Bounds { limit: bounds.limit.saturating_add(self.writes.changes.len()), ..bounds.clone() };
-        let mut found: BTreeMap<Position, Record> = BTreeMap::new();
+        let wider = self.writes.overlay.widen(bounds);
+        let mut found: Vec<(Position, Record)> = Vec::new();
         {
             let state = self.store.lock();
             let version = state.range_version(&owner);
             self.writes.ranges.entry(owner).or_insert(version);
             for (position, version, record) in state.range(index, &wider)? {
                 let key = record.key();
-                if self.writes.changes.contains_key(&key) {
+                if self.writes.overlay.changes.contains_key(&key) {
                     continue;
                 }
                 let seen = self.seen.entry(key.clone()).or_insert_with(|| {
@@ -84,23 +83,11 @@ impl<'s> MemoryTx<'s> {
                     Some(record)
                 });
                 if let Some(record) = seen.clone() {
-                    found.insert(position, record);
+                    found.push((position, record));
                 }
             }
         }
-        for record in self.writes.changes.values().flatten() {
-            for entry in record.entries() {
-                if entry.index == *index && bounds.contains(&entry.position) {
-                    found.insert(entry.position, record.clone());
-                }
-            }
-        }
-        let records = found.into_values();
-        Ok(if bounds.reverse {
-            records.rev().take(bounds.limit).collect()
-        } else {
-            records.take(bounds.limit).collect()
-        })
+        Ok(self.writes.overlay.merge(index, bounds, found))
     }
 }
 
@@ -120,14 +107,14 @@ impl Tx for MemoryTx<'_> {
     }
 
     fn put_record(&mut self, record: Record) {
-        self.writes.changes.insert(record.key(), Some(record));
+        self.writes.overlay.changes.insert(record.key(), Some(record));
     }
 
     fn delete(&mut self, key: Key) {
-        self.writes.changes.insert(key, None);
+        self.writes.overlay.changes.insert(key, None);
     }
 
     fn emit(&mut self, event: Event) {
-        self.writes.events.push(event);
+        self.writes.overlay.events.push(event);
     }
 }

@@ -38,7 +38,7 @@ impl<S: Store> Quotas for Engine<S> {
     async fn create_quota_policy(&self, args: CreateQuotaPolicyArgs) -> Result<CreateQuotaPolicyResult> {
         let scope = check_create(&args)?;
         let home = self.counts().of_quota(args.quota_policy_id);
-        let (policy, is_new) = self.run(&Create { home, args, scope }).await?;
+        let (policy, is_new) = self.run(Create { home, args, scope }).await?;
         bind(self, &policy.namespace, &policy.scope, Attach::Quota(policy.id)).await?;
         let quota_policy_id = policy.id;
         Ok(if is_new {
@@ -71,7 +71,7 @@ impl<S: Store> Quotas for Engine<S> {
             until: self.store.now().await?.plus(hold_ms),
             sample: self.settings.entropy.uniform(u64::MAX),
         };
-        self.run(&op).await
+        self.run(op).await
     }
 
     async fn release_admission(&self, args: ReleaseAdmissionArgs) -> Result<ReleaseAdmissionResult> {

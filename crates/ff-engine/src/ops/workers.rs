@@ -33,14 +33,14 @@ impl<S: Store> Workers for Engine<S> {
     async fn register_worker(&self, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
         check_registration(&args)?;
         let (namespace, lanes, capabilities) = (args.namespace.clone(), args.lanes.clone(), args.capabilities.clone());
-        let outcome = self.run(&Register { args }).await?;
+        let outcome = self.run(Register { args }).await?;
         self.register_lanes(&namespace, &lanes).await?;
         open_route(self, &namespace, &lanes, &capabilities).await?;
         Ok(outcome)
     }
 
     async fn heartbeat_worker(&self, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
-        let Some(worker) = self.run(&Heartbeat { args }).await? else {
+        let Some(worker) = self.run(Heartbeat { args }).await? else {
             return Ok(HeartbeatWorkerOutcome::NotRegistered);
         };
         open_route(self, &worker.namespace, &worker.lanes, &worker.capabilities).await?;
@@ -49,7 +49,7 @@ impl<S: Store> Workers for Engine<S> {
 
     async fn mark_worker_dead(&self, args: MarkWorkerDeadArgs) -> Result<MarkWorkerDeadOutcome> {
         check_free_string("reason", &args.reason)?;
-        self.run(&MarkDead { args }).await
+        self.run(MarkDead { args }).await
     }
 
     async fn list_workers(&self, args: ListWorkersArgs) -> Result<ListWorkersResult> {
@@ -127,7 +127,7 @@ impl<S: Store> Engine<S> {
         if new.is_empty() {
             return Ok(());
         }
-        self.run(&RegisterLanes { namespace: namespace.clone(), lanes: new }).await
+        self.run(RegisterLanes { namespace: namespace.clone(), lanes: new }).await
     }
 }
 

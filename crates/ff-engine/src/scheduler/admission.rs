@@ -133,7 +133,7 @@ async fn admit_by<S: Store>(
         until,
         sample: engine.settings.entropy.uniform(u64::MAX),
     };
-    let answer = engine.run(&op).await?;
+    let answer = engine.run(op).await?;
     Ok(quota_denial(quota, answer, engine.store.now().await?))
 }
 
@@ -158,7 +158,7 @@ pub(crate) async fn free<S: Store>(
 ) -> Result<()> {
     let opening = gates::opening(engine, Gate::Quota(quota)).await?;
     let home = engine.counts().of_quota(quota);
-    let opened = engine.run(&Free { home, quota, execution, because, opening }).await?;
+    let opened = engine.run(Free { home, quota, execution, because, opening }).await?;
     if let Some(continuation) = opened {
         gates::run_at_once(engine, continuation).await;
     }

@@ -190,7 +190,7 @@ impl<'a, S: Store> Hunt<'a, S> {
             first: self.engine.uuid_at(now),
             second: self.engine.uuid_at(now),
         };
-        match self.engine.run(&secure).await {
+        match self.engine.run(secure).await {
             Ok(None) | Err(EngineError::Contention(_)) => {
                 withdraw(self.engine, candidate, &quotas).await?;
                 Ok(None)

@@ -99,7 +99,7 @@ pub(crate) async fn park_denied<S: Store>(
     denial: Denial,
 ) -> Result<()> {
     if execution.is_lost() {
-        return engine.run(&Postpone { execution: execution.id, epoch: execution.epoch, denial }).await;
+        return engine.run(Postpone { execution: execution.id, epoch: execution.epoch, denial }).await;
     }
     let (index, eligibility, reason) = match gate {
         Gate::Budget(id) => {
@@ -118,7 +118,7 @@ pub(crate) async fn park_denied<S: Store>(
         gate: Some(gate),
         retry_at: denial.retry_at,
     };
-    if engine.run(&park).await? {
+    if engine.run(park).await? {
         // The policy may have opened since it denied, and then it has looked for the parked too early.
         gates::recheck(engine, gate).await?;
     }
@@ -165,7 +165,7 @@ pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[L
             }
         };
         if !served {
-            engine.run(&unroutable(&execution)).await?;
+            engine.run(unroutable(&execution)).await?;
         }
     }
     Ok(())
@@ -224,7 +224,7 @@ pub(crate) async fn free_routes<S: Store>(
     let mut freed = 0;
     for parked in found {
         let Some(Ok(execution)) = parked.record.map(Execution::try_from) else { continue };
-        freed += usize::from(engine.run(&FreeRoute { execution: execution.id }).await?);
+        freed += usize::from(engine.run(FreeRoute { execution: execution.id }).await?);
     }
     Ok(Freed { count: freed, next })
 }

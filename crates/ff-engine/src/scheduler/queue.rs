@@ -7,7 +7,7 @@ use ff_core::ids::{ExecutionId, LaneId, Namespace};
 
 use super::admission::{Denial, closed_gates};
 use crate::engine::Engine;
-use crate::index::{Bounds, Index, Position, pair_bytes};
+use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Execution, Gate, Lane, LaneClass, Record};
 use crate::store::Store;
@@ -103,18 +103,13 @@ async fn classes_of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<
     loop {
         let bounds = Bounds::first(CLASSES_PAGE).after(after);
         let page: Vec<LaneClass> = list_of(&engine.store, Index::ClassesOfLane(seeker.lane.clone()), bounds).await?;
-        after = page.last().filter(|_| page.len() == CLASSES_PAGE).map(position);
+        after = page.last().filter(|_| page.len() == CLASSES_PAGE).map(LaneClass::position);
         let wanted = |class: &LaneClass| seeker.namespaces.is_none_or(|wanted| wanted.contains(&class.namespace));
         classes.extend(page.into_iter().filter(wanted));
         if after.is_none() {
             return Ok(classes);
         }
     }
-}
-
-/// Where a class stands in the index of its lane.
-fn position(class: &LaneClass) -> Position {
-    Position::by(pair_bytes(class.namespace.as_str(), &format!("{:?}", class.class)))
 }
 
 /// The namespaces in which the lane hands out work.

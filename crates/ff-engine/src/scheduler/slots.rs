@@ -366,12 +366,12 @@ mod tests {
                 until: TimestampMs(6_000),
                 sample: 0,
             };
-            self.store.transact(&op).await.unwrap()
+            self.store.transact(Arc::new(op)).await.unwrap()
         }
 
         async fn free(&self, because: Because) {
             let op = Free { home: self.home, quota: self.id, execution: self.execution, because, opening: None };
-            self.store.transact(&op).await.unwrap();
+            self.store.transact(Arc::new(op)).await.unwrap();
         }
 
         async fn holders(&self) -> u64 {

@@ -21,7 +21,7 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, admission: Admission, n
         Some(owned) => {
             let attached = owned.quota_policy_ids.contains(&quota);
             let look_again_at = (!attached).then(|| now.plus(UNATTACHED_LOOK_MS));
-            engine.run(&Confirm { home, quota, execution, epoch, look_again_at }).await
+            engine.run(Confirm { home, quota, execution, epoch, look_again_at }).await
         }
         None => free(engine, quota, execution, Because::Lapsed(epoch)).await,
     }

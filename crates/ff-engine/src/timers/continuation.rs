@@ -35,11 +35,11 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, n
             gates::advance(engine, record).await
         }
         ContinuationWork::ResolveEdges { flow, upstream } => {
-            engine.run(&SettleEdges { flow, upstream, continuation: Some(record.id) }).await.map(drop)
+            engine.run(SettleEdges { flow, upstream, continuation: Some(record.id) }).await.map(drop)
         }
         ContinuationWork::CancelMembers { flow } => {
             let step = cancel::step(engine, &record, flow).await?;
-            engine.run(&Keep { record, step }).await
+            engine.run(Keep { record, step }).await
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::store::{Op, Store, Tx};
 
 /// Forgets an answer that no longer counts.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Dedup, _now: TimestampMs) -> Result<()> {
-    engine.run(&Forget { key: record.key() }).await
+    engine.run(Forget { key: record.key() }).await
 }
 
 struct Forget {

@@ -21,7 +21,7 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now:
 /// Makes a delayed execution claimable once its time has come by `now` and by the store's clock; sends it to its dependencies
 /// while those are undecided. Its attempt state stays. Anything else is left alone.
 pub(crate) async fn promote<S: Store>(engine: &Engine<S>, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
-    engine.run(&Promote { execution_id, now }).await
+    engine.run(Promote { execution_id, now }).await
 }
 
 struct Promote {

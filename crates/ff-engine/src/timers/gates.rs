@@ -60,7 +60,7 @@ pub(crate) async fn run_at_once<S: Store>(engine: &Engine<S>, continuation: Cont
 /// Does one slice and writes down what it left.
 pub(crate) async fn advance<S: Store>(engine: &Engine<S>, continuation: Continuation) -> Result<()> {
     let step = step(engine, &continuation).await?;
-    engine.run(&Keep { record: continuation, step }).await
+    engine.run(Keep { record: continuation, step }).await
 }
 
 /// One slice of what follows from a policy that opened, or from a limit that was crossed.
@@ -85,7 +85,7 @@ async fn open_budget<S: Store>(
     }
     let (parked, next) = slice_of(engine, parked_by(gate), continuation, engine.settings.slice).await?;
     for execution in parked {
-        each(engine, &Promote { execution, gate }).await?;
+        each(engine, Promote { execution, gate }).await?;
     }
     go_on(engine, next).await
 }
@@ -106,7 +106,7 @@ async fn open_quota<S: Store>(
     }
     let (parked, next) = slice_of(engine, parked_by(gate), continuation, limit).await?;
     for execution in parked {
-        each(engine, &Promote { execution, gate }).await?;
+        each(engine, Promote { execution, gate }).await?;
     }
     go_on(engine, next.filter(|_| room > slice)).await
 }
@@ -130,7 +130,7 @@ async fn slice_of<S: Store>(
 }
 
 /// Does one execution's share of bulk work; one that does not decode is passed by.
-async fn each<S: Store, O: Op<Out = ()>>(engine: &Engine<S>, op: &O) -> Result<()> {
+async fn each<S: Store, O: Op<Out = ()>>(engine: &Engine<S>, op: O) -> Result<()> {
     match engine.run(op).await {
         Err(EngineError::Validation { .. }) => Ok(()),
         done => done,
@@ -187,7 +187,7 @@ async fn breach<S: Store>(
     let (attached, next) = slice_of(engine, index, Some(continuation), engine.settings.slice).await?;
     for execution in attached {
         let suspension = SuspensionId::from_uuid(engine.mint().await?);
-        each(engine, &Act { budget, action, execution, suspension }).await?;
+        each(engine, Act { budget, action, execution, suspension }).await?;
     }
     go_on(engine, next).await
 }

@@ -10,7 +10,7 @@ use crate::store::{Op, Store, Tx};
 
 /// Removes the grant; what it reserved can be taken by anybody again. Admissions recorded for it run out by themselves.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, grant: Grant, _now: TimestampMs) -> Result<()> {
-    engine.run(&DropGrant { grant }).await
+    engine.run(DropGrant { grant }).await
 }
 
 struct DropGrant {

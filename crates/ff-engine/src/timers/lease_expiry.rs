@@ -9,5 +9,5 @@ use crate::store::Store;
 
 /// Marks the lease as expired, unless it was renewed meanwhile.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, _now: TimestampMs) -> Result<()> {
-    engine.run(&MarkExpired { execution_id: record.id }).await
+    engine.run(MarkExpired { execution_id: record.id }).await
 }

@@ -13,7 +13,7 @@ use crate::store::{Op, Store, Tx};
 
 /// Makes the execution claimable again; the next claim asks its budgets and quotas anew.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, execution: Execution, _now: TimestampMs) -> Result<()> {
-    engine.run(&Readmit { execution: execution.id }).await
+    engine.run(Readmit { execution: execution.id }).await
 }
 
 struct Readmit {

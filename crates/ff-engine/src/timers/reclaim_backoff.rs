@@ -14,7 +14,7 @@ use crate::store::{Op, Store, Tx};
 
 /// Lets claims take the execution over.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
-    engine.run(&Open { execution_id: record.id, now }).await
+    engine.run(Open { execution_id: record.id, now }).await
 }
 
 struct Open {

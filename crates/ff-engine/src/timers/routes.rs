@@ -38,7 +38,7 @@ pub(crate) async fn open_route<S: Store>(
             after: None,
             due_at: now,
         };
-        engine.run(&Begin { continuation: continuation.clone() }).await?;
+        engine.run(Begin { continuation: continuation.clone() }).await?;
         handle(engine, continuation, now).await?;
     }
     Ok(())
@@ -59,7 +59,7 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, continuation: Continuat
     let ContinuationWork::OpenRoute { namespace, lane, capabilities } = &continuation.work else { return Ok(()) };
     let parked = parked_for(engine, namespace, lane, capabilities).await?;
     let freed = free_routes(engine, &parked, continuation.after.clone(), engine.settings.slice).await?;
-    engine.run(&Advance { continuation, next: freed.next }).await
+    engine.run(Advance { continuation, next: freed.next }).await
 }
 
 struct Begin {

@@ -45,7 +45,7 @@ async fn apply<S: Store>(engine: &Engine<S>, settlement: Settlement) -> Result<(
         freed = freed.and(free(engine, quota, execution, Because::Settled(epoch)).await);
     }
     freed?;
-    engine.run(&Settled { execution, epoch }).await
+    engine.run(Settled { execution, epoch }).await
 }
 
 struct Settled {

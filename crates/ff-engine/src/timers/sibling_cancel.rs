@@ -21,7 +21,7 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: EdgeGroup, now:
     for sibling in cancel.siblings.into_iter().take(engine.settings.slice.max(1)) {
         let by = CancelSource::FlowCascade.to_string();
         let op = CancelExecution { execution_id: sibling, reason: cancel.reason.clone(), by };
-        match engine.run(&op).await {
+        match engine.run(op).await {
             Ok(true) => settle_now(engine, sibling).await,
             Ok(false) => {}
             Err(EngineError::Validation { .. }) => {
@@ -33,5 +33,5 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: EdgeGroup, now:
         cancelled.push(sibling);
     }
     let (downstream, generation) = (record.downstream, record.generation);
-    engine.run(&Cancelled { downstream, generation, siblings: cancelled, next_at }).await
+    engine.run(Cancelled { downstream, generation, siblings: cancelled, next_at }).await
 }

@@ -12,7 +12,7 @@ use crate::store::{Op, Store, Tx};
 
 /// Drops a slice of the frames; the head stays due until none is left.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: StreamHead, _now: TimestampMs) -> Result<()> {
-    engine.run(&Expire { head: record, slice: engine.settings.slice }).await
+    engine.run(Expire { head: record, slice: engine.settings.slice }).await
 }
 
 struct Expire {

@@ -37,5 +37,5 @@ impl Op for RunOut {
 
 /// Closes the waitpoint, if no suspension has bound it meanwhile.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Waitpoint, now: TimestampMs) -> Result<()> {
-    engine.run(&RunOut { home: record.home, waitpoint: record.id, now }).await
+    engine.run(RunOut { home: record.home, waitpoint: record.id, now }).await
 }

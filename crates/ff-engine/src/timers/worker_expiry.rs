@@ -13,7 +13,7 @@ use crate::store::{Op, Store, Tx};
 
 /// Sweeps an entry that nobody refreshed.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Worker, _now: TimestampMs) -> Result<()> {
-    engine.run(&Sweep { worker: record }).await
+    engine.run(Sweep { worker: record }).await
 }
 
 struct Sweep {

@@ -41,7 +41,7 @@ impl<S: Store> Attempts for Engine<S> {
         }
         check_free_string("message", message.unwrap_or_default())?;
         let owner = self.open_handle(handle)?;
-        self.run(&Report { owner, percent, message: message.map(str::to_owned) }).await
+        self.run(Report { owner, percent, message: message.map(str::to_owned) }).await
     }
 
     async fn complete(&self, handle: &Handle, result_payload: Option<Blob>) -> Result<()> {
@@ -147,27 +147,29 @@ impl<S: Store> Engine<S> {
     async fn complete_as(&self, actor: Actor, result: Option<Blob>) -> Result<()> {
         let id = actor.execution_id;
         let complete = Complete { actor, result, result_bytes_max: self.settings.limits.result_bytes };
-        let owes = self.run(&complete).await??;
+        let owes = self.run(complete).await??;
         self.settle(id, owes).await;
         Ok(())
     }
 
     async fn fail_as(&self, fail: Fail) -> Result<FailExecutionResult> {
-        let failed = self.run(&fail).await??;
-        self.settle(fail.actor.execution_id, failed.owes).await;
+        let id = fail.actor.execution_id;
+        let failed = self.run(fail).await??;
+        self.settle(id, failed.owes).await;
         Ok(failed.outcome)
     }
 
     async fn cancel_as(&self, cancel: Cancel) -> Result<()> {
-        let owes = self.run(&cancel).await??;
-        self.settle(cancel.execution_id, owes).await;
+        let id = cancel.execution_id;
+        let owes = self.run(cancel).await??;
+        self.settle(id, owes).await;
         Ok(())
     }
 
     async fn park_as(&self, handle: &Handle, pause: Pause) -> Result<()> {
         let actor = Actor::by_handle(&self.open_handle(handle)?);
         let id = actor.execution_id;
-        let owes = self.run(&Park { actor, pause }).await??;
+        let owes = self.run(Park { actor, pause }).await??;
         self.settle(id, owes).await;
         Ok(())
     }

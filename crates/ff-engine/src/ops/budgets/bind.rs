@@ -40,7 +40,7 @@ pub(crate) async fn bind<S: Store>(
     if bound.is_some_and(|mut bound| !what.to(&mut bound)) {
         return Ok(());
     }
-    engine.run(&Bind { scope, what }).await
+    engine.run(Bind { scope, what }).await
 }
 
 struct Bind {

@@ -15,7 +15,7 @@ use crate::store::{Op, Store, Tx};
 pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateBudgetArgs) -> Result<CreateBudgetResult> {
     let definition = check_create(&args)?;
     let home = engine.counts().of_budget(args.budget_id);
-    let (budget, is_new) = engine.run(&Create { home, args, definition }).await?;
+    let (budget, is_new) = engine.run(Create { home, args, definition }).await?;
     bind(engine, &budget.namespace, &budget.scope, Attach::Budget(budget.id)).await?;
     let budget_id = budget.id;
     Ok(if is_new {

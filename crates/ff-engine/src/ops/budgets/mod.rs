@@ -60,10 +60,10 @@ impl<S: Store> Budgets for Engine<S> {
         let deltas = usage_deltas(&dimensions)?;
         let key = dedup_key(dimensions.dedup_key)?;
         let owner = spend::owner(self, handle).await?;
-        let op = Spend { namespace: Some(owner.namespace), ..Spend::of(self, budget_id, deltas, key) };
+        let op = Spend { namespace: Some(owner.namespace), ..Spend::of(self, budget_id, deltas.clone(), key) };
         let answer = op.apply(self).await?;
         if matches!(answer, ReportUsageResult::Ok | ReportUsageResult::SoftBreach { .. }) {
-            spend::attribute(self, owner.execution_id, owner.attempt_index, op.deltas).await;
+            spend::attribute(self, owner.execution_id, owner.attempt_index, deltas).await;
         }
         Ok(answer)
     }

@@ -18,7 +18,7 @@ pub(super) async fn release<S: Store>(engine: &Engine<S>, args: ReleaseBudgetArg
     let ReleaseBudgetArgs { budget_id: budget, execution_id: execution } = args;
     let home = engine.counts().of_budget(budget);
     let opening = gates::opening(engine, Gate::Budget(budget)).await?;
-    if let Some(continuation) = engine.run(&Release { home, budget, execution, opening }).await? {
+    if let Some(continuation) = engine.run(Release { home, budget, execution, opening }).await? {
         gates::run_at_once(engine, continuation).await;
     }
     Ok(())

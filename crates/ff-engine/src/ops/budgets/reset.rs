@@ -28,7 +28,7 @@ pub(crate) async fn when_due<S: Store>(engine: &Engine<S>, budget: BudgetId) -> 
 async fn start_over<S: Store>(engine: &Engine<S>, budget: BudgetId, only_if_due: bool) -> Result<Option<Budget>> {
     let home = engine.counts().of_budget(budget);
     let opening = gates::opening(engine, Gate::Budget(budget)).await?;
-    let Some((budget, opened)) = engine.run(&Reset { home, budget, only_if_due, opening }).await? else {
+    let Some((budget, opened)) = engine.run(Reset { home, budget, only_if_due, opening }).await? else {
         return Ok(None);
     };
     if let Some(continuation) = opened {

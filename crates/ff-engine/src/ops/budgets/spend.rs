@@ -38,7 +38,7 @@ pub(super) async fn attribute<S: Store>(
     deltas: Amounts,
 ) {
     if !deltas.is_empty() {
-        let _ = engine.run(&Attribute { execution, index, deltas }).await;
+        let _ = engine.run(Attribute { execution, index, deltas }).await;
     }
 }
 
@@ -100,7 +100,7 @@ impl Spend {
         Self { home: engine.counts().of_budget(budget), budget, deltas, key, namespace: None, spender: None }
     }
 
-    pub(super) async fn apply<S: Store>(&self, engine: &Engine<S>) -> Result<ReportUsageResult> {
+    pub(super) async fn apply<S: Store>(self, engine: &Engine<S>) -> Result<ReportUsageResult> {
         engine.run(self).await
     }
 

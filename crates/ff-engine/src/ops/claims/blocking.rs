@@ -46,7 +46,7 @@ pub(super) async fn block_for_admission<S: Store>(
 pub(super) async fn unblock<S: Store>(engine: &Engine<S>, execution: ExecutionId, expected: &str) -> Result<()> {
     let expected = if expected.is_empty() { None } else { Some(parse_reason(expected)?) };
     engine.check_partition(execution)?;
-    engine.run(&Unblock { execution, expected }).await
+    engine.run(Unblock { execution, expected }).await
 }
 
 fn unknown_reason(reason: &str) -> EngineError {
@@ -66,7 +66,7 @@ async fn block<S: Store>(
 ) -> Result<Result<(), String>> {
     check_free_string("reason_detail", detail.as_deref().unwrap_or_default())?;
     engine.check_partition(execution)?;
-    engine.run(&Block { execution, lane, reason, detail }).await
+    engine.run(Block { execution, lane, reason, detail }).await
 }
 
 struct Block {

@@ -40,7 +40,7 @@ pub(super) async fn claim_execution<S: Store>(
         expected_index: Some(args.expected_attempt_index),
         attempt_timeout_ms: args.attempt_timeout_ms,
     };
-    let owned = engine.run(&consume).await??;
+    let owned = engine.run(consume).await??;
     let proof = Proof::of(engine, &owned)?;
     Ok(ClaimExecutionResult::Claimed(ClaimedExecution {
         execution_id: owned.execution.id,
@@ -74,7 +74,7 @@ pub(super) async fn claim_resumed_execution<S: Store>(
         expected_index: Some(args.current_attempt_index),
         attempt_timeout_ms: args.remaining_attempt_timeout_ms,
     };
-    let owned = engine.run(&consume).await??;
+    let owned = engine.run(consume).await??;
     let proof = Proof::of(engine, &owned)?;
     Ok(ClaimResumedExecutionResult::Claimed(ClaimedResumedExecution {
         execution_id: owned.execution.id,
@@ -106,7 +106,7 @@ pub(super) async fn claim_from_resume_grant<S: Store>(
         expected_index: None,
         attempt_timeout_ms: None,
     };
-    match engine.run(&consume).await.and_then(|answer| answer) {
+    match engine.run(consume).await.and_then(|answer| answer) {
         Ok(owned) => engine.handle_of(&owned.execution, owned.kind).map(Some),
         Err(EngineError::Contention(
             ContentionKind::NotAResumedExecution

@@ -32,7 +32,7 @@ pub(super) async fn issue_grant_and_claim<S: Store>(
         ttl_ms: args.lease_duration_ms,
     };
     let attempt_id = AttemptId::from_uuid(engine.mint().await?);
-    let owned = engine.run(&TakeAsOperator { args, taker, attempt_id }).await?;
+    let owned = engine.run(TakeAsOperator { args, taker, attempt_id }).await?;
     let handle = engine.handle_of(&owned.execution, owned.kind)?;
     let (Some(lease), Some(attempt_id)) = (&owned.execution.lease, owned.execution.attempt_id) else {
         return Err(EngineError::Bug(BugKind::DanglingReference));

@@ -85,13 +85,14 @@ pub(super) async fn issue_claim_grant<S: Store>(
     let found: Option<Execution> = read_one(&engine.store, key).await?;
     let mut issue = IssueClaimGrant { grant: engine.mint().await?, only_check: true, args };
     if let Some(execution) = found.filter(Execution::needs_admission) {
-        engine.run(&issue).await??;
+        engine.run(issue.clone()).await??;
         return issue.admitted(engine, &execution).await;
     }
     issue.only_check = false;
-    engine.run(&issue).await?
+    engine.run(issue).await?
 }
 
+#[derive(Clone)]
 struct IssueClaimGrant {
     args: IssueClaimGrantArgs,
     grant: Uuid,
@@ -111,7 +112,7 @@ impl IssueClaimGrant {
             }
         };
         self.only_check = false;
-        let answer = engine.run(&self).await;
+        let answer = engine.run(self).await;
         // When it is not known whether the commit happened, the end of the provisional admission tells.
         if !matches!(answer, Ok(Ok(_)) | Err(EngineError::Transport { .. })) {
             withdraw(engine, execution, &quotas).await?;

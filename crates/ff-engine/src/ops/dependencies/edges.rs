@@ -37,7 +37,7 @@ pub(super) async fn stage<S: Store>(
     if args.upstream_execution_id == args.downstream_execution_id {
         return Err(ConflictKind::SelfReferencingEdge.into());
     }
-    engine.run(&StageEdge { home: engine.flow_home(args.flow_id), kind, args }).await
+    engine.run(StageEdge { home: engine.flow_home(args.flow_id), kind, args }).await
 }
 
 struct StageEdge {

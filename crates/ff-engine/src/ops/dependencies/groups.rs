@@ -28,7 +28,7 @@ pub(super) async fn set_policy<S: Store>(
     policy: EdgeDependencyPolicy,
 ) -> Result<SetEdgeGroupPolicyResult> {
     check_policy(policy)?;
-    engine.run(&SetPolicy { home: engine.flow_home(flow), flow, downstream, policy }).await
+    engine.run(SetPolicy { home: engine.flow_home(flow), flow, downstream, policy }).await
 }
 
 struct SetPolicy {
@@ -76,7 +76,7 @@ pub(super) async fn apply<S: Store>(
     if args.downstream_execution_id.partition() != home {
         return Err(refuse_foreign(engine, args.downstream_execution_id).await?);
     }
-    engine.run(&ApplyEdge { home, args }).await
+    engine.run(ApplyEdge { home, args }).await
 }
 
 /// Why no edge of a flow can lead to an execution of another partition.

@@ -26,7 +26,7 @@ pub(super) async fn resolve<S: Store>(
     if args.upstream_outcome == TerminalOutcome::None {
         return Err(EngineError::invalid("upstream_outcome: an upstream that is not over settles nothing"));
     }
-    engine.run(&Resolve { home: engine.flow_home(args.flow_id), args }).await
+    engine.run(Resolve { home: engine.flow_home(args.flow_id), args }).await
 }
 
 struct Resolve {
@@ -84,7 +84,7 @@ pub(super) async fn cascade<S: Store>(engine: &Engine<S>, id: ExecutionId) -> Re
     let Some(flow) = execution.and_then(|execution| execution.flow_id) else { return Ok(outcome) };
     let mut continuation = None;
     for _ in 0..SLICES_MAX {
-        let settled = engine.run(&SettleEdges { flow, upstream: id, continuation }).await?;
+        let settled = engine.run(SettleEdges { flow, upstream: id, continuation }).await?;
         outcome.resolved += settled.resolved;
         outcome.cascaded_children += settled.ended;
         outcome.synchronous &= !settled.others_left;

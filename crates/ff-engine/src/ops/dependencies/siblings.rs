@@ -19,7 +19,7 @@ pub(super) async fn drain<S: Store>(engine: &Engine<S>, flow: FlowId, downstream
     if downstream.partition() != engine.flow_home(flow) {
         return Ok(());
     }
-    engine.run(&Drain { flow, downstream, only_when_over: false }).await.map(drop)
+    engine.run(Drain { flow, downstream, only_when_over: false }).await.map(drop)
 }
 
 pub(super) async fn reconcile<S: Store>(
@@ -30,7 +30,7 @@ pub(super) async fn reconcile<S: Store>(
     if downstream.partition() != engine.flow_home(flow) {
         return Ok(SiblingCancelReconcileAction::NoOp);
     }
-    let drained = engine.run(&Drain { flow, downstream, only_when_over: true }).await?;
+    let drained = engine.run(Drain { flow, downstream, only_when_over: true }).await?;
     Ok(if drained { SiblingCancelReconcileAction::CompletedDrain } else { SiblingCancelReconcileAction::NoOp })
 }
 

@@ -82,7 +82,7 @@ pub(super) async fn cancel_header<S: Store>(
     let policy = args.check()?;
     let home = engine.flow_home(args.flow_id);
     let CancelFlowHeaderArgs { flow_id: flow, reason, grace_ms, .. } = args;
-    match engine.run(&Flip { home, flow, reason, policy, grace_ms }).await? {
+    match engine.run(Flip { home, flow, reason, policy, grace_ms }).await? {
         None => {
             let Affected { member_count, ids } = Affected::by(engine, policy, flow).await?;
             Ok(CancelFlowHeader::Cancelled { cancellation_policy: policy, member_count, member_execution_ids: ids })
@@ -102,7 +102,7 @@ pub(super) async fn cancel_flow<S: Store>(
     wait: CancelFlowWait,
 ) -> Result<CancelFlowResult> {
     let home = engine.flow_home(flow);
-    if engine.run(&Flip { home, flow, reason: REASON.to_owned(), policy, grace_ms: 0 }).await?.is_some() {
+    if engine.run(Flip { home, flow, reason: REASON.to_owned(), policy, grace_ms: 0 }).await?.is_some() {
         return Err(StateKind::FlowAlreadyTerminal.into());
     }
     let Affected { member_count, ids } = Affected::by(engine, policy, flow).await?;
@@ -151,7 +151,7 @@ async fn cancel_all_slices<S: Store>(
         }
         if after.is_none() {
             forget_acknowledgements(engine, home, flow).await?;
-            engine.run(&DropContinuation { home, flow }).await?;
+            engine.run(DropContinuation { home, flow }).await?;
             failed.truncate(CANCEL_MEMBERS_ECHO_MAX);
             return Ok(failed);
         }
@@ -179,7 +179,7 @@ async fn slice<S: Store>(
     let next = page.last().filter(|_| page.len() == limit).map(|(position, _)| position.clone());
     let mut failed = Vec::new();
     for execution in page.iter().filter_map(|(_, key)| member(key)) {
-        match engine.run(&CancelMember { flow, execution }).await {
+        match engine.run(CancelMember { flow, execution }).await {
             Ok(true) => settle_now(engine, execution).await,
             Ok(false) => {}
             Err(EngineError::Validation { .. }) => failed.push(execution),
@@ -299,7 +299,7 @@ pub(super) async fn acknowledge<S: Store>(engine: &Engine<S>, flow: FlowId, exec
     if execution.partition() != engine.flow_home(flow) {
         return Ok(());
     }
-    engine.run(&Acknowledge { flow, execution }).await
+    engine.run(Acknowledge { flow, execution }).await
 }
 
 /// Notes that somebody else has taken care of a member; nothing to note once the members are no longer owed.
@@ -352,8 +352,8 @@ impl Op for DropContinuation {
 
 /// Forgets who acknowledged what, once all members were looked at.
 async fn forget_acknowledgements<S: Store>(engine: &Engine<S>, home: Partition, flow: FlowId) -> Result<()> {
-    let op = DropAcknowledgements { home, flow, limit: engine.settings.slice.max(1) };
-    while !engine.run(&op).await? {}
+    let limit = engine.settings.slice.max(1);
+    while !engine.run(DropAcknowledgements { home, flow, limit }).await? {}
     Ok(())
 }
 

@@ -100,7 +100,7 @@ pub(super) async fn add<S: Store>(
         )));
     }
     let attachments = attachments(engine, home, args).await?;
-    engine.run(&AddMember { args, attachments }).await
+    engine.run(AddMember { args, attachments }).await
 }
 
 /// What the flow brings; nothing when flow or execution are missing, which the commit then refuses.

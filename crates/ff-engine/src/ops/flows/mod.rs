@@ -39,7 +39,7 @@ fn check_kind(kind: &str) -> Result<()> {
 impl<S: Store> Flows for Engine<S> {
     async fn create_flow(&self, args: CreateFlowArgs) -> Result<CreateFlowResult> {
         check_kind(&args.flow_kind)?;
-        self.run(&membership::CreateFlow { home: self.flow_home(args.flow_id), args }).await
+        self.run(membership::CreateFlow { home: self.flow_home(args.flow_id), args }).await
     }
 
     async fn submit_flow(&self, args: SubmitFlowArgs) -> Result<SubmitFlowResult> {

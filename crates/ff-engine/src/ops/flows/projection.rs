@@ -28,7 +28,7 @@ pub(crate) async fn project<S: Store>(engine: &Engine<S>, flow: FlowId, mark: Op
         summary.add_purged(&flow);
         summary.add_members(engine, &flow).await?;
     }
-    engine.run(&WriteProjection { home, flow, summary, began_at, mark }).await
+    engine.run(WriteProjection { home, flow, summary, began_at, mark }).await
 }
 
 #[derive(Clone, Debug, Default)]

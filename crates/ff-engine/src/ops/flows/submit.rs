@@ -32,7 +32,7 @@ pub(super) async fn submit<S: Store>(engine: &Engine<S>, args: SubmitFlowArgs) -
     validate_new_tags(&args.tags)?;
     let graph = check_graph(&args.nodes, &args.edges)?;
     let flow = Flow::create(home, flow_id, args.flow_kind.clone(), args.namespace.clone(), engine.store.now().await?);
-    engine.run(&prepare(engine, flow, args, graph).await?).await
+    engine.run(prepare(engine, flow, args, graph).await?).await
 }
 
 /// The flow a submission asks for, or the one its key leads to, or a new one. An id and a key could name two flows, so only one is

@@ -19,7 +19,7 @@ pub(super) async fn set<S: Store>(engine: &Engine<S>, flow: FlowId, key: &str, v
     validate_tag_key(key)?;
     validate_tag_value(value)?;
     let home = engine.flow_home(flow);
-    engine.run(&SetTag { home, flow, key: key.to_owned(), value: value.to_owned() }).await
+    engine.run(SetTag { home, flow, key: key.to_owned(), value: value.to_owned() }).await
 }
 
 pub(super) async fn get<S: Store>(engine: &Engine<S>, flow: FlowId, key: &str) -> Result<Option<String>> {

@@ -35,7 +35,7 @@ pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateExecutionAr
         return Ok(CreateExecutionResult::Duplicate { execution_id: existing });
     }
     let submission = prepare(engine, id, args).await?;
-    engine.run(&Create { submission }).await
+    engine.run(Create { submission }).await
 }
 
 /// The id a submission asks for, or a new one: where its idempotency key lives when it has one, anywhere else otherwise.

@@ -25,7 +25,7 @@ pub(crate) async fn register_class<S: Store>(
     if known.iter().all(Option::is_some) {
         return Ok(());
     }
-    engine.run(&op).await
+    engine.run(op).await
 }
 
 struct RegisterClass {
@@ -88,7 +88,7 @@ pub(super) async fn describe<S: Store>(
 /// Opens or closes a lane.
 pub(super) async fn set_state<S: Store>(engine: &Engine<S>, args: SetLaneStateArgs) -> Result<LaneInfo> {
     check_free_string("reason", &args.reason)?;
-    engine.run(&SetLaneState { args }).await
+    engine.run(SetLaneState { args }).await
 }
 
 struct SetLaneState {

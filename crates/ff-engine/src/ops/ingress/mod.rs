@@ -32,7 +32,7 @@ impl<S: Store> Ingress for Engine<S> {
 
     async fn change_priority(&self, args: ChangePriorityArgs) -> Result<ChangePriorityResult> {
         self.check_partition(args.execution_id)?;
-        self.run(&priority::ChangePriority { args }).await
+        self.run(priority::ChangePriority { args }).await
     }
 
     async fn replay_execution(&self, args: ReplayExecutionArgs) -> Result<ReplayExecutionResult> {

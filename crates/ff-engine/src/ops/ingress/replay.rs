@@ -30,7 +30,7 @@ pub(super) async fn replay<S: Store>(engine: &Engine<S>, args: ReplayExecutionAr
     check_free_string("reason", &args.reason)?;
     check_free_string("requested_by", &args.requested_by)?;
     let continuation = engine.mint().await?;
-    engine.run(&Replay { args, continuation }).await
+    engine.run(Replay { args, continuation }).await
 }
 
 struct Replay {

@@ -79,7 +79,7 @@ impl<S: Store> Inspection for Engine<S> {
         validate_tag_key(key)?;
         validate_tag_value(value)?;
         self.check_partition(execution_id)?;
-        self.run(&tags::SetTag { execution: execution_id, key: key.to_owned(), value: value.to_owned() }).await
+        self.run(tags::SetTag { execution: execution_id, key: key.to_owned(), value: value.to_owned() }).await
     }
 
     async fn get_execution_tag(&self, execution_id: ExecutionId, key: &str) -> Result<Option<String>> {

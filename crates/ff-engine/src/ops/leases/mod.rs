@@ -35,7 +35,7 @@ impl<S: Store> Leases for Engine<S> {
     async fn renew(&self, handle: &Handle) -> Result<LeaseRenewal> {
         let owner = self.open_handle(handle)?;
         check_duration("lease_ttl_ms", owner.lease_ttl_ms)?;
-        self.run(&Renew { actor: Actor::by_handle(&owner), ttl_ms: owner.lease_ttl_ms }).await?
+        self.run(Renew { actor: Actor::by_handle(&owner), ttl_ms: owner.lease_ttl_ms }).await?
     }
 
     async fn renew_lease(&self, args: RenewLeaseArgs) -> Result<RenewLeaseResult> {
@@ -44,33 +44,33 @@ impl<S: Store> Leases for Engine<S> {
         let source = CancelSource::LeaseHolder;
         let actor = Actor::by_fence(args.execution_id, args.fence, args.attempt_index, &source, rule)?;
         check_duration("lease_ttl_ms", args.lease_ttl_ms)?;
-        let renewed = self.run(&Renew { actor, ttl_ms: args.lease_ttl_ms }).await??;
+        let renewed = self.run(Renew { actor, ttl_ms: args.lease_ttl_ms }).await??;
         Ok(RenewLeaseResult::Renewed { expires_at: renewed.expires_at_ms })
     }
 
     async fn mark_lease_expired_if_due(&self, execution_id: ExecutionId) -> Result<()> {
         self.check_partition(execution_id)?;
-        self.run(&MarkExpired { execution_id }).await
+        self.run(MarkExpired { execution_id }).await
     }
 
     async fn revoke_lease(&self, args: RevokeLeaseArgs) -> Result<RevokeLeaseResult> {
         self.check_partition(args.execution_id)?;
         check_free_string("reason", &args.reason)?;
-        self.run(&Revoke { args }).await
+        self.run(Revoke { args }).await
     }
 
     async fn issue_reclaim_grant(&self, args: IssueReclaimGrantArgs) -> Result<IssueReclaimGrantOutcome> {
         self.check_partition(args.execution_id)?;
         check_duration("grant_ttl_ms", args.grant_ttl_ms)?;
         let grant_id = self.mint().await?;
-        self.run(&IssueGrant { args, grant_id }).await?
+        self.run(IssueGrant { args, grant_id }).await?
     }
 
     async fn reclaim_execution(&self, args: ReclaimExecutionArgs) -> Result<ReclaimExecutionOutcome> {
         self.check_partition(args.execution_id)?;
         check_duration("lease_ttl_ms", args.lease_ttl_ms)?;
         let execution_id = args.execution_id;
-        Ok(match self.run(&Reclaim { args }).await? {
+        Ok(match self.run(Reclaim { args }).await? {
             Reclaimed::Owned(owned) => {
                 ReclaimExecutionOutcome::Claimed { handle: self.handle_of(&owned.execution, owned.kind)? }
             }
@@ -97,7 +97,7 @@ impl<S: Store> Engine<S> {
     /// Acts on a timer of an execution, if it is really due.
     pub(crate) async fn expire(&self, execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> Result<()> {
         let uniform = self.settings.entropy.factor();
-        let owes = self.run(&Expire { execution_id, phase, now, uniform }).await?;
+        let owes = self.run(Expire { execution_id, phase, now, uniform }).await?;
         self.settle(execution_id, owes).await;
         Ok(())
     }

@@ -35,7 +35,7 @@ pub(super) async fn reconcile<S: Store>(
         for budget in page {
             counts.processed += 1;
             if budget.reset_interval_ms == 0 {
-                let checked = engine.run(&CheckBudget { home, id: budget.id }).await;
+                let checked = engine.run(CheckBudget { home, id: budget.id }).await;
                 counts.errors += u32::from(!matches!(checked, Ok(true)));
             }
         }

@@ -52,11 +52,11 @@ async fn one<S: Store>(engine: &Engine<S>, usage: &QuotaUsage, now: TimestampMs)
         .map_or(FOREIGN_WINDOW_MS, |bounds| bounds.window_ms);
     let floor = TimestampMs(now.0.saturating_sub_unsigned(window_ms));
     for dimension in usage.windows.keys() {
-        let op = TrimWindow { home, id, dimension: dimension.clone(), floor, slice: engine.settings.slice };
-        while !engine.run(&op).await? {}
+        let slice = engine.settings.slice;
+        while !engine.run(TrimWindow { home, id, dimension: dimension.clone(), floor, slice }).await? {}
     }
     drop_former_holders(engine, home, id, floor, now).await?;
-    engine.run(&CountHolders { home, id }).await
+    engine.run(CountHolders { home, id }).await
 }
 
 /// Drops admissions whose execution is gone, or no longer owned as it was when it was admitted.

@@ -49,7 +49,7 @@ impl<S: Store> Engine<S> {
         };
         let payload_max = self.settings.limits.signal_bytes;
         let keyring = self.keyring().await?;
-        self.run(&Deliver { args, dedup_key, authority, signal_id, keyring, payload_max }).await?
+        self.run(Deliver { args, dedup_key, authority, signal_id, keyring, payload_max }).await?
     }
 }
 
@@ -79,7 +79,7 @@ impl<S: Store> Signals for Engine<S> {
             keyring: self.keyring().await?,
             open: self.store.count(&Index::OpenWaitpointsOf(payload.execution_id)).await?,
         };
-        self.run(&op).await?
+        self.run(op).await?
     }
 
     async fn read_waitpoint_token(
@@ -128,20 +128,20 @@ impl<S: Store> Signals for Engine<S> {
         _now: TimestampMs,
     ) -> Result<()> {
         self.check_partition(execution_id)?;
-        self.run(&CloseWaitpoint { execution: execution_id, waitpoint: waitpoint_id }).await
+        self.run(CloseWaitpoint { execution: execution_id, waitpoint: waitpoint_id }).await
     }
 
     async fn rotate_waitpoint_hmac_secret_all(
         &self,
         args: RotateWaitpointHmacSecretAllArgs,
     ) -> Result<RotateWaitpointHmacSecretAllResult> {
-        let result = self.run(&RotateSecret { args }).await?;
+        let result = self.run(RotateSecret { args }).await?;
         Ok(RotateWaitpointHmacSecretAllResult {
             entries: vec![RotateWaitpointHmacSecretAllEntry { partition: 0, result }],
         })
     }
 
     async fn seed_waitpoint_hmac_secret(&self, args: SeedWaitpointHmacSecretArgs) -> Result<SeedOutcome> {
-        self.run(&SeedSecret { args }).await
+        self.run(SeedSecret { args }).await
     }
 }

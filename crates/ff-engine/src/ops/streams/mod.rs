@@ -30,7 +30,7 @@ impl<S: Store> Streams for Engine<S> {
     async fn append_frame(&self, handle: &Handle, frame: Frame) -> Result<AppendFrameOutcome> {
         check_frame(&frame, self.settings.limits.frame_bytes)?;
         let payload = self.open_handle(handle)?;
-        self.run(&AppendFrame { payload, frame }).await
+        self.run(AppendFrame { payload, frame }).await
     }
 
     async fn read_stream(

@@ -61,7 +61,7 @@ impl<S: Store> Engine<S> {
     ) -> Result<SuspendOutcome> {
         let (keyring, seal_key) = (self.keyring().await?, self.seal_key().clone());
         let op = Suspend { execution, fence, attempt_index, args, keyring, seal_key, backend: S::TAG };
-        let done = self.run(&op).await??;
+        let done = self.run(op).await??;
         if done.owes {
             settle_now(self, execution).await;
         }
@@ -120,14 +120,14 @@ impl<S: Store> Suspension for Engine<S> {
         check_delay("resume_delay_ms", args.resume_delay_ms)?;
         self.check_partition(args.execution_id)?;
         let public_state =
-            self.run(&Resume { execution: args.execution_id, trigger, delay_ms: args.resume_delay_ms }).await?;
+            self.run(Resume { execution: args.execution_id, trigger, delay_ms: args.resume_delay_ms }).await?;
         Ok(ResumeExecutionResult::Resumed { public_state })
     }
 
     async fn expire_suspension(&self, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
         self.check_partition(execution_id)?;
         let signal = SignalId::from_uuid(self.mint().await?);
-        self.run(&Expire { execution: execution_id, now, signal }).await
+        self.run(Expire { execution: execution_id, now, signal }).await
     }
 
     async fn list_suspended(

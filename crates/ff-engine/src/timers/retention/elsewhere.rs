@@ -29,7 +29,7 @@ pub(super) async fn forget<S: Store>(engine: &Engine<S>, execution: &Execution) 
             by_home.entry(ledger.home).or_default().push(key);
         }
         for (home, keys) in by_home {
-            engine.run(&DropLedgers { home, keys }).await?;
+            engine.run(DropLedgers { home, keys }).await?;
         }
     }
     for quota in &execution.quota_policy_ids {

@@ -37,11 +37,11 @@ pub(crate) async fn purge<S: Store>(
     now: TimestampMs,
 ) -> Result<bool> {
     let rule = Rule { id, retention_ms, now };
-    let Some(execution) = engine.run(&Check { rule }).await? else { return Ok(false) };
+    let Some(execution) = engine.run(Check { rule }).await? else { return Ok(false) };
     thin_out(engine, rule, &execution).await?;
     elsewhere::forget(engine, &execution).await?;
     loop {
-        match engine.run(&Remove { rule, slice: engine.settings.slice }).await? {
+        match engine.run(Remove { rule, slice: engine.settings.slice }).await? {
             Progress::More => {}
             Progress::Removed => return Ok(true),
             Progress::Kept => return Ok(false),
@@ -126,7 +126,7 @@ async fn drop_all<S: Store>(engine: &Engine<S>, rule: Rule, index: Index, with_f
             return Ok(());
         }
         let keys = found.into_iter().map(|listed| listed.record.key()).collect();
-        if !engine.run(&DropSlice { rule, keys, with_flow }).await? {
+        if !engine.run(DropSlice { rule, keys, with_flow }).await? {
             return Ok(());
         }
     }
