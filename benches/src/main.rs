@@ -5,7 +5,7 @@
 
 mod disk;
 mod latency;
-mod memory;
+mod process;
 mod report;
 mod rounds;
 mod scenarios;

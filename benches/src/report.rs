@@ -48,7 +48,8 @@ impl Report {
 
     /// Aligned columns, one row per thing that was measured.
     pub fn table(&self) -> String {
-        let mut table = Table::new(&["", "per s", "min - max", "p50 ms", "p99 ms", "ratio", "min - max"]);
+        let mut table =
+            Table::new(&["", "per s", "min - max", "p50 ms", "p99 ms", "cpu µs", "disk bytes", "ratio", "min - max"]);
         if let Some(report) = &self.lifecycle {
             report.by_callers.values().for_each(|by| lifecycle_rows(&mut table, by));
         }
@@ -119,7 +120,9 @@ impl Table {
     fn side(&mut self, name: &str, side: &Side) {
         let spread = range(side.per_s_min, side.per_s_max);
         let (p50, p99) = (number(side.calls.p50_ms), number(side.calls.p99_ms));
-        self.row(&[name.to_owned(), number(side.per_s), spread, p50, p99]);
+        let cost = side.cost.map_or([String::new(), String::new()], |cost| [cost.cpu_us, cost.disk_bytes].map(number));
+        let [cpu, disk] = cost;
+        self.row(&[name.to_owned(), number(side.per_s), spread, p50, p99, cpu, disk]);
     }
 
     fn calls(&mut self, name: &str, calls: &Percentiles) {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::latency::Percentiles;
-use crate::work::Measured;
+use crate::work::{Cost, Measured};
 
 /// A number that was measured once per round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -38,6 +38,9 @@ pub struct Side {
     /// Of the calls: the middle of the rounds.
     #[serde(flatten)]
     pub calls: Percentiles,
+    /// Of one that was counted: the middle of the rounds.
+    #[serde(flatten)]
+    pub cost: Option<Cost>,
 }
 
 impl Side {
@@ -45,7 +48,13 @@ impl Side {
     pub fn of(rounds: &[Measured]) -> Self {
         let rate = Spread::of(rounds.iter().map(|round| round.per_s));
         let calls: Vec<Percentiles> = rounds.iter().map(|round| round.calls).collect();
-        Self { per_s: rate.median, per_s_min: rate.min, per_s_max: rate.max, calls: median_percentiles(&calls) }
+        Self {
+            per_s: rate.median,
+            per_s_min: rate.min,
+            per_s_max: rate.max,
+            calls: median_percentiles(&calls),
+            cost: median_cost(rounds),
+        }
     }
 }
 
@@ -55,6 +64,14 @@ pub fn median_percentiles(rounds: &[Percentiles]) -> Percentiles {
         p50_ms: Spread::of(rounds.iter().map(|round| round.p50_ms)).median,
         p99_ms: Spread::of(rounds.iter().map(|round| round.p99_ms)).median,
     }
+}
+
+fn median_cost(rounds: &[Measured]) -> Option<Cost> {
+    let costs: Vec<Cost> = rounds.iter().filter_map(|round| round.cost).collect();
+    (!costs.is_empty()).then(|| Cost {
+        cpu_us: Spread::of(costs.iter().map(|cost| cost.cpu_us)).median,
+        disk_bytes: Spread::of(costs.iter().map(|cost| cost.disk_bytes)).median,
+    })
 }
 
 /// One ratio per round, of the rates of two sides that were measured right after one another.
@@ -75,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_ratio_compares_the_two_sides_of_one_round() {
-        let side = |rates: [f64; 3]| rates.map(|per_s| Measured { per_s, calls: Percentiles::default() });
+        let side = |rates: [f64; 3]| rates.map(|per_s| Measured { per_s, calls: Percentiles::default(), cost: None });
 
         let ratios = rate_ratios(&side([1.0, 8.0, 3.0]), &side([2.0, 8.0, 4.0]));
 

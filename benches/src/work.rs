@@ -12,9 +12,11 @@ use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, LaneId, Namespace, WorkerId, WorkerInstanceId};
+use serde::Serialize;
 use tokio::task::JoinSet;
 
 use crate::latency::{Latencies, Percentiles};
+use crate::process::Usage;
 use crate::settings::{PAYLOAD_BYTES, RESULT_BYTES};
 
 /// Longer than any measurement: nothing here waits for a lease to end.
@@ -41,12 +43,50 @@ pub struct Measured {
     pub per_s: f64,
     /// How long one call took.
     pub calls: Percentiles,
+    /// What one of those that were counted used; none where the kernel does not tell.
+    pub cost: Option<Cost>,
 }
 
-impl Measured {
-    /// So much was done in that time.
-    pub fn new(done: f64, time: Duration, calls: Latencies) -> Self {
-        Self { per_s: done / time.as_secs_f64(), calls: calls.percentiles() }
+/// What something used on average.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// Processor time of all threads, in microseconds.
+    pub cpu_us: f64,
+    /// Bytes sent to the disk.
+    pub disk_bytes: f64,
+}
+
+/// Runs while something is measured, and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    begin: Instant,
+    used: Option<Usage>,
+}
+
+impl Stopwatch {
+    /// Begins now.
+    pub fn start() -> Self {
+        Self { used: Usage::now(), begin: Instant::now() }
+    }
+
+    /// How long it has run.
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// When it will have run so long.
+    pub fn after(&self, time: Duration) -> Instant {
+        self.begin + time
+    }
+
+    /// So much was done until now.
+    pub fn measured(&self, done: f64, calls: Latencies) -> Measured {
+        let per_s = done / self.elapsed().as_secs_f64();
+        let cost = self.used.zip(Usage::now()).map(|(before, now)| Cost {
+            cpu_us: (now.cpu - before.cpu).as_secs_f64() * 1e6 / done,
+            disk_bytes: (now.written - before.written) as f64 / done,
+        });
+        Measured { per_s, calls: calls.percentiles(), cost }
     }
 }
 

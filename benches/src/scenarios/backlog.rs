@@ -10,7 +10,7 @@ use ff_core::backend::ingress::CreateExecutionOutcome;
 use serde::Serialize;
 
 use super::lifecycle::{self, LANE};
-use crate::memory;
+use crate::process;
 use crate::rounds::{Side, Spread, rate_ratios};
 use crate::settings::{CALLERS, Options, WAITING_FEW};
 use crate::stores::Subject;
@@ -48,7 +48,7 @@ pub struct BacklogReport {
 
 /// Fills two stores and measures them in turn.
 pub async fn run(subject: &dyn Subject, options: &Options) -> Result<BacklogReport> {
-    if !memory::reset_peak() {
+    if !process::reset_peak() {
         println!("the peak of memory includes what ran before");
     }
     let few = subject.open().await?;
@@ -75,7 +75,7 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<BacklogRepo
         ratio_spread: ratio,
         ratio: ratio.median,
         fill_per_s,
-        peak_rss_mb: memory::peak_mb(),
+        peak_rss_mb: process::peak_mb(),
     })
 }
 

@@ -16,7 +16,7 @@ use crate::latency::Latencies;
 use crate::rounds::{Side, Spread};
 use crate::settings::{CHAIN_STEPS, Options};
 use crate::stores::Subject;
-use crate::work::{Caller, Measured, payload, together};
+use crate::work::{Caller, Measured, Stopwatch, payload, together};
 
 const LANE: &str = "chain";
 
@@ -73,19 +73,18 @@ async fn measure(caller: &Caller, time: Duration) -> Result<Measured> {
     let chain = Arc::new(Chain::default());
     let workers = (0..WORKERS).map(|_| serve(caller.clone(), Arc::clone(&chain)));
     let mut workers = tokio::spawn(together(workers.collect::<Vec<_>>()));
-    let begin = Instant::now();
-    while begin.elapsed() < time {
+    let watch = Stopwatch::start();
+    while watch.elapsed() < time {
         submit(caller).await?;
         tokio::select! {
             () = chain.ended.notified() => {}
             stopped = &mut workers => bail!("the workers stopped in the middle of a chain: {:?}", stopped?),
         }
     }
-    let elapsed = begin.elapsed();
-    chain.lock().over = true;
+    let progress = std::mem::replace(&mut *chain.lock(), Progress { over: true, ..Progress::default() });
+    let measured = watch.measured(progress.completed as f64, progress.hand_offs);
     workers.await??;
-    let progress = std::mem::take(&mut *chain.lock());
-    Ok(Measured::new(progress.completed as f64, elapsed, progress.hand_offs))
+    Ok(measured)
 }
 
 async fn submit(caller: &Caller) -> Result<()> {

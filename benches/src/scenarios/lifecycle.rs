@@ -12,7 +12,7 @@ use crate::latency::{Latencies, Percentiles};
 use crate::rounds::{Side, Spread, median_percentiles, rate_ratios};
 use crate::settings::{CALLERS, GROUP_MAX, Options};
 use crate::stores::Subject;
-use crate::work::{Caller, Measured, priority, timed, together};
+use crate::work::{Caller, Measured, Stopwatch, priority, timed, together};
 use crate::yardsticks::InFlight;
 
 /// The lane of this scenario and of the backlog.
@@ -116,16 +116,16 @@ pub async fn measure(
     priority: fn(usize) -> i32,
     time: Duration,
 ) -> Result<Lifecycles> {
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     let mut tasks = Vec::with_capacity(callers);
     for number in 0..callers {
-        tasks.push(go_round(Caller::new(backend, LANE, number)?, priority, begin + time));
+        tasks.push(go_round(Caller::new(backend, LANE, number)?, priority, watch.after(time)));
     }
     let mut all = Noted::default();
     for noted in together(tasks).await? {
         all.merge(noted);
     }
-    Ok(all.measured(begin.elapsed()))
+    Ok(all.measured(&watch))
 }
 
 async fn go_round(caller: Caller, priority: fn(usize) -> i32, until: Instant) -> Result<Noted> {
@@ -158,12 +158,12 @@ impl Noted {
         self.complete.merge(other.complete);
     }
 
-    fn measured(self, time: Duration) -> Lifecycles {
+    fn measured(self, watch: &Stopwatch) -> Lifecycles {
         let mut calls = self.create.clone();
         calls.merge(self.claim.clone());
         calls.merge(self.complete.clone());
         Lifecycles {
-            measured: Measured::new(self.whole.count() as f64, time, calls),
+            measured: watch.measured(self.whole.count() as f64, calls),
             whole: self.whole.percentiles(),
             create: self.create.percentiles(),
             claim: self.claim.percentiles(),

@@ -13,7 +13,7 @@ use crate::latency::Latencies;
 use crate::rounds::Side;
 use crate::settings::{CALLERS, FRAME_BYTES, Options};
 use crate::stores::Subject;
-use crate::work::{Caller, Measured, timed, together};
+use crate::work::{Caller, Measured, Stopwatch, timed, together};
 
 const LANE: &str = "stream";
 
@@ -46,8 +46,8 @@ async fn measure(backend: &Arc<dyn EngineBackend>, time: Duration) -> Result<Mea
         let handle = caller.claim().await?;
         claimed.push((caller, handle));
     }
-    let begin = Instant::now();
-    let until = begin + time;
+    let watch = Stopwatch::start();
+    let until = watch.after(time);
     let tasks = claimed.iter().cloned().map(|(caller, handle)| async move {
         let mut appends = Latencies::default();
         while Instant::now() < until {
@@ -59,7 +59,7 @@ async fn measure(backend: &Arc<dyn EngineBackend>, time: Duration) -> Result<Mea
     });
     let mut appends = Latencies::default();
     together(tasks).await?.into_iter().for_each(|noted| appends.merge(noted));
-    let measured = Measured::new(appends.count() as f64, begin.elapsed(), appends);
+    let measured = watch.measured(appends.count() as f64, appends);
     for (caller, handle) in &claimed {
         caller.complete(handle).await?;
     }

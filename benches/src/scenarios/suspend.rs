@@ -20,7 +20,7 @@ use crate::latency::Latencies;
 use crate::rounds::Side;
 use crate::settings::{CALLERS, Options};
 use crate::stores::Subject;
-use crate::work::{Caller, Measured, together};
+use crate::work::{Caller, Measured, Stopwatch, together};
 
 /// Cycles per second; the latencies run from the signal to the claim of what it resumed.
 #[derive(Clone, Debug, Serialize)]
@@ -46,15 +46,15 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<SuspendRepo
 }
 
 async fn measure(backend: &Arc<dyn EngineBackend>, time: Duration) -> Result<Measured> {
-    let begin = Instant::now();
+    let watch = Stopwatch::start();
     let mut tasks = Vec::new();
     for number in 0..CALLERS[0] {
         let caller = Caller::new(backend, &format!("suspend-{number}"), number)?;
-        tasks.push(go_round(caller, begin + time));
+        tasks.push(go_round(caller, watch.after(time)));
     }
     let mut resumes = Latencies::default();
     together(tasks).await?.into_iter().for_each(|noted| resumes.merge(noted));
-    Ok(Measured::new(resumes.count() as f64, begin.elapsed(), resumes))
+    Ok(watch.measured(resumes.count() as f64, resumes))
 }
 
 async fn go_round(caller: Caller, until: Instant) -> Result<Latencies> {

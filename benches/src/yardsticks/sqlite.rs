@@ -12,7 +12,7 @@ use super::{InFlight, Yardstick};
 use crate::disk::Scratch;
 use crate::latency::Latencies;
 use crate::settings::{PAYLOAD_BYTES, RESULT_BYTES};
-use crate::work::{Measured, priority};
+use crate::work::{Measured, Stopwatch, priority};
 
 const SCHEMA: &str = "
     CREATE TABLE job (id INTEGER PRIMARY KEY, priority INTEGER NOT NULL, state INTEGER NOT NULL, payload BLOB, result BLOB);
@@ -123,13 +123,13 @@ impl<'c> BareQueue<'c> {
 
     fn serve(&mut self, callers: &mut VecDeque<Call>, group_max: usize, time: Duration) -> Result<Measured> {
         let mut calls = Latencies::default();
-        let begin = Instant::now();
-        while begin.elapsed() < time {
+        let watch = Stopwatch::start();
+        while watch.elapsed() < time {
             let group = callers.len().min(group_max);
             let took = self.group(callers, group)?;
             calls.note_many(took, group);
         }
-        Ok(Measured::new(calls.count() as f64 / 3.0, begin.elapsed(), calls))
+        Ok(watch.measured(calls.count() as f64 / 3.0, calls))
     }
 
     /// Serves those who have waited longest and puts them behind the others.
@@ -168,13 +168,13 @@ impl<'c> BareQueue<'c> {
 
     fn commits(&mut self, time: Duration) -> Result<Measured> {
         let mut calls = Latencies::default();
-        let begin = Instant::now();
-        while begin.elapsed() < time {
+        let watch = Stopwatch::start();
+        while watch.elapsed() < time {
             let one = Instant::now();
             self.call(Call::Insert)?;
             calls.note(one.elapsed());
         }
-        Ok(Measured::new(calls.count() as f64, begin.elapsed(), calls))
+        Ok(watch.measured(calls.count() as f64, calls))
     }
 }
 
