@@ -8,6 +8,10 @@ SHELL := /bin/bash
 SEEDS ?= 1000
 STEPS ?= 2000
 
+# What the benchmark measures, and further options for it: BENCH_ARGS="--only chain --rounds 3".
+STORE ?= sqlite
+BENCH_ARGS ?=
+
 # $(call stage,name,command) runs one stage of `make test`, prints how long it took, and names it when it fails.
 define stage
 @begin=$$(date +%s); printf '\n==> %s\n' '$(1)'; \
@@ -52,3 +56,8 @@ coverage: ## every operation has shown every outcome the contract promises
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000
 	cargo run --locked --release -q -- sim --seeds $(SEEDS) --steps $(STEPS)
+
+.PHONY: bench
+bench: ## the benchmark beside a bare queue: make bench STORE=sqlite
+	cargo run --locked --release --quiet --manifest-path benches/Cargo.toml --target-dir target/benches -- \
+		--store $(STORE) --dir target/ff-bench $(BENCH_ARGS)
