@@ -43,6 +43,9 @@ pub struct Options {
     /// When SQLite waits for the disk; of no meaning to other stores.
     #[arg(long, value_enum, default_value_t = Synchronous::Full)]
     pub synchronous: Synchronous,
+    /// Takes the general way where SQLite has a short one; of no meaning to other stores.
+    #[arg(long)]
+    pub no_fast_paths: bool,
     /// How often each side is measured.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -138,9 +141,11 @@ impl Options {
 
     /// Under which conditions the numbers hold.
     pub fn facts(&self, subject: &dyn Subject, runtime_workers: usize) -> Facts {
+        let on_sqlite = self.store == StoreKind::Sqlite;
         Facts {
             store: self.store,
-            synchronous: (self.store == StoreKind::Sqlite).then_some(self.synchronous),
+            synchronous: on_sqlite.then_some(self.synchronous),
+            fast_paths: on_sqlite.then_some(!self.no_fast_paths),
             engine: subject.engine(),
             file_system: subject.file_system(),
             rounds: self.rounds,
@@ -173,6 +178,9 @@ pub struct Facts {
     /// The kind of file system that held the files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
+    /// Whether hot operations took their short way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_paths: Option<bool>,
     /// How often each side was measured.
     pub rounds: u32,
     /// How long each measurement lasted.

@@ -28,19 +28,18 @@ const FINISH: &str = "UPDATE job SET state = 2, result = ?2 WHERE id = ?1 AND st
 #[derive(Clone, Debug)]
 pub struct SqliteYardstick {
     folder: PathBuf,
-    synchronous: &'static str,
+    pragmas: String,
 }
 
 impl SqliteYardstick {
-    /// Queues below `folder` that wait for the disk as `synchronous` says.
-    pub fn new(folder: &Path, synchronous: &'static str) -> Self {
-        Self { folder: folder.to_owned(), synchronous }
+    /// Queues below `folder`, on connections with these settings.
+    pub fn new(folder: &Path, pragmas: String) -> Self {
+        Self { folder: folder.to_owned(), pragmas }
     }
 
     fn open(&self, file: &Path) -> Result<Connection> {
         let connection = Connection::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", self.synchronous)?;
+        connection.execute_batch(&self.pragmas)?;
         connection.execute_batch(SCHEMA)?;
         Ok(connection)
     }
@@ -184,7 +183,7 @@ mod tests {
 
     fn yardstick() -> (Scratch, SqliteYardstick) {
         let scratch = Scratch::new(&std::env::temp_dir().join("ff-bench-test")).unwrap();
-        let yardstick = SqliteYardstick::new(&scratch.file("bare"), "OFF");
+        let yardstick = SqliteYardstick::new(&scratch.file("bare"), "PRAGMA synchronous = OFF;".to_owned());
         (scratch, yardstick)
     }
 
