@@ -3,6 +3,7 @@
 mod budgets;
 mod creation;
 mod flows;
+mod log;
 mod mirror;
 mod ownership;
 mod quiescence;
@@ -122,7 +123,6 @@ pub(crate) struct Checker {
     creation: creation::Memo,
     suspension: suspension::Memo,
     budgets: budgets::Memo,
-    streams: streams_events::Memo,
 }
 
 impl Checker {
@@ -210,7 +210,7 @@ impl Checker {
             suspension::commit(&step, &mut self.suspension, &mut self.findings);
             flows::commit(&step, &mut self.findings);
             budgets::commit(&step, &mut self.budgets, &mut self.findings);
-            streams_events::commit(&step, &mut self.streams, &mut self.findings);
+            streams_events::commit(&step, &mut self.findings);
         }
         if let (Some(id), Some(pending)) = (call, pending) {
             self.calls.insert(id, pending);
@@ -237,8 +237,12 @@ impl Checker {
     /// Checks over everything that is stored.
     pub(crate) fn scan(&mut self) {
         let (mirror, findings) = (&self.mirror, &mut self.findings);
+        ownership::scan(mirror, findings);
+        state_machine::scan(mirror, findings);
+        suspension::scan(mirror, findings);
         flows::scan(mirror, findings);
         budgets::scan(mirror, findings);
         streams_events::scan(mirror, findings);
+        log::scan(mirror, &self.events, findings);
     }
 }

@@ -9,7 +9,7 @@ use ff_engine::event::Event;
 use ff_engine::key::Key;
 use ff_engine::records::{Admission, Continuation, Execution, Flow, FlowProjection, QuotaUsage, Settlement};
 
-use super::{Checker, streams_events};
+use super::Checker;
 use crate::invariants::Invariant;
 
 impl Checker {
@@ -95,7 +95,5 @@ impl Checker {
                 format!("quota {}: {} holders counted, nobody runs", usage.id, usage.holders)
             });
         }
-        let traces = streams_events::traces(mirror, &self.streams);
-        findings.check(traces.is_empty(), Invariant::PurgeIsComplete, || format!("left behind: {traces:?}"));
     }
 }
