@@ -126,6 +126,25 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
+    /// A checker that did not see how this came about.
+    pub(crate) fn of_dump(records: &[Record], events: &[Event]) -> Self {
+        let mut checker = Self { events: events.to_vec(), ..Self::default() };
+        for record in records {
+            let key = record.key();
+            let twice = checker.mirror.apply(&key, Some(record)).is_some();
+            checker.findings.check(!twice, Invariant::SoundAnswers, || format!("{key:?} is stored twice"));
+            checker.follow_places(&key, None, Some(record));
+        }
+        checker
+    }
+
+    fn follow_places(&mut self, key: &Key, before: Option<&Record>, after: Option<&Record>) {
+        let taken = self.mirror.place(key, before, after);
+        self.findings.check(taken.is_none(), Invariant::PublicStateIsDerived, || {
+            format!("{key:?} takes the place of another: {taken:?}")
+        });
+    }
+
     /// What is stored.
     pub(crate) fn mirror(&self) -> &Mirror {
         &self.mirror
@@ -139,6 +158,11 @@ impl Checker {
     /// The first violation.
     pub(crate) fn violation(&self) -> Option<&Violation> {
         self.findings.0.first()
+    }
+
+    /// Every violation.
+    pub(crate) fn into_violations(self) -> Vec<Violation> {
+        self.findings.0
     }
 
     /// Notes a violation that somebody else found.
@@ -180,10 +204,7 @@ impl Checker {
             });
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.as_ref());
-            let taken = self.mirror.place(&key, before.as_ref(), after.as_ref());
-            self.findings.check(taken.is_none(), Invariant::PublicStateIsDerived, || {
-                format!("{key:?} takes the place of another: {taken:?}")
-            });
+            self.follow_places(&key, before.as_ref(), after.as_ref());
             if before.is_some() || after.is_some() {
                 changes.push(Change { key, before, after });
             }

@@ -52,6 +52,12 @@ impl Checker {
         }
     }
 
+    /// Checks what has come to rest at a time.
+    pub(crate) fn rest_at(&mut self, now: TimestampMs) {
+        self.latest = now;
+        self.quiescent();
+    }
+
     /// Checks what has come to rest.
     pub(crate) fn quiescent(&mut self) {
         self.scan();
