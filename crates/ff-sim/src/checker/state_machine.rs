@@ -272,7 +272,8 @@ pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
         vector(execution, findings);
         completion_time(execution, findings);
         // A purge takes the attempts of an execution that is over away before the execution itself.
-        let purging = execution.is_terminal() && mirror.attempts(execution.id).count() < execution.attempt_count as usize;
+        let purging =
+            execution.is_terminal() && mirror.attempts(execution.id).count() < execution.attempt_count as usize;
         if !purging {
             attempts(mirror, execution, findings);
         }
