@@ -271,10 +271,11 @@ pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
     for execution in mirror.all::<Execution>() {
         vector(execution, findings);
         completion_time(execution, findings);
-        // A purge takes the attempts of an execution that is over away before the execution itself.
-        let purging =
-            execution.is_terminal() && mirror.attempts(execution.id).count() < execution.attempt_count as usize;
-        if !purging {
+        // A purge takes the attempts of an execution away before the execution itself.
+        findings.check(!execution.purging || execution.is_terminal(), Invariant::PurgeIsComplete, || {
+            format!("{} is purged while {}", execution.id, execution.public_state())
+        });
+        if !execution.purging {
             attempts(mirror, execution, findings);
         }
     }
