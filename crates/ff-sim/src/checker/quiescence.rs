@@ -66,7 +66,9 @@ impl Checker {
         for execution in mirror.all::<Execution>() {
             findings.check(execution.is_terminal(), Invariant::ImpossibleSkips, || {
                 let groups: Vec<_> = mirror.groups(execution.id).map(|g| (g.generation, g.state, g.counts)).collect();
-                format!("{}: still {:?}, groups {groups:?}", execution.id, execution.state())
+                let Execution { id, namespace, lane, class, budget_ids, .. } = execution;
+                let state = execution.state();
+                format!("{id}: still {state:?} in {namespace}/{lane}, {class:?}, {budget_ids:?}, groups {groups:?}")
             });
         }
         for flow in mirror.all::<Flow>() {
