@@ -191,3 +191,22 @@ impl<S: Store> Store for Arc<S> {
         S::now(self)
     }
 }
+
+/// A store whose whole content can be looked at: for checkers and comparisons, never for operations.
+pub trait Inspect: Store {
+    /// Every record, in any order.
+    fn records(&self) -> impl Future<Output = Result<Vec<Record>>> + Send + '_;
+
+    /// Every event that was not trimmed, those of one partition in commit order.
+    fn event_log(&self) -> impl Future<Output = Result<Vec<Event>>> + Send + '_;
+}
+
+impl<S: Inspect> Inspect for Arc<S> {
+    fn records(&self) -> impl Future<Output = Result<Vec<Record>>> + Send + '_ {
+        S::records(self)
+    }
+
+    fn event_log(&self) -> impl Future<Output = Result<Vec<Event>>> + Send + '_ {
+        S::event_log(self)
+    }
+}

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ff_engine::memory::MemoryStore;
+
 use crate::history::Tally;
-use crate::run::{Plan, Report, run};
+use crate::run::{Plan, Report, run, run_on};
 use crate::{Class, Invariant, demo};
 
 const USAGE: &str = "\
@@ -17,6 +19,7 @@ ff-sim                                             a short tour of the engine
 ff-sim sim --seeds N --steps M                     plays seeds and checks every invariant
            [--first-seed K] [--threads T]
 ff-sim replay --seed K --steps M                   prints the whole history of a seed
+ff-sim reference --seed K --steps M                the same, played as other stores are compared with it
 ff-sim invariants                                  lists what is checked";
 
 /// What the command is asked to do.
@@ -25,6 +28,7 @@ enum Command {
     Tour,
     Sim { seeds: u64, steps: usize, first_seed: u64, threads: usize },
     Replay { seed: u64, steps: usize },
+    Reference { seed: u64, steps: usize },
     Invariants,
 }
 
@@ -33,7 +37,8 @@ pub fn main(arguments: impl Iterator<Item = String>) -> ExitCode {
     match parse(&arguments.collect::<Vec<_>>()) {
         Ok(Command::Tour) => show_tour(),
         Ok(Command::Sim { seeds, steps, first_seed, threads }) => simulate(seeds, steps, first_seed, threads),
-        Ok(Command::Replay { seed, steps }) => replay(seed, steps),
+        Ok(Command::Replay { seed, steps }) => replay(&run(Plan { seed, steps, whole: true })),
+        Ok(Command::Reference { seed, steps }) => reference(seed, steps),
         Ok(Command::Invariants) => list_invariants(),
         Err(why) => {
             eprintln!("{why}\n\n{USAGE}");
@@ -52,7 +57,7 @@ fn parse(arguments: &[String]) -> Result<Command, String> {
     let Some((command, rest)) = arguments.split_first() else { return Ok(Command::Tour) };
     let (known, needed): (&[&str], &[&str]) = match command.as_str() {
         "sim" => (&["--seeds", "--steps", "--first-seed", "--threads"], &["--seeds", "--steps"]),
-        "replay" => (&["--seed", "--steps"], &["--seed", "--steps"]),
+        "replay" | "reference" => (&["--seed", "--steps"], &["--seed", "--steps"]),
         "invariants" => (&[], &[]),
         other => return Err(format!("unknown command {other:?}")),
     };
@@ -72,6 +77,7 @@ fn parse(arguments: &[String]) -> Result<Command, String> {
             threads: size("--threads", cores)?.max(1),
         },
         "replay" => Command::Replay { seed: number("--seed", 0), steps: size("--steps", 0)? },
+        "reference" => Command::Reference { seed: number("--seed", 0), steps: size("--steps", 0)? },
         _ => Command::Invariants,
     })
 }
@@ -181,9 +187,18 @@ fn print_failure(report: &Report) {
     }
 }
 
-fn replay(seed: u64, steps: usize) -> ExitCode {
-    let report = run(Plan { seed, steps, whole: true });
-    print_failure(&report);
+fn reference(seed: u64, steps: usize) -> ExitCode {
+    match run_on(Plan { seed, steps, whole: true }, async |clock| Ok(MemoryStore::new(clock))) {
+        Ok(report) => replay(&report),
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn replay(report: &Report) -> ExitCode {
+    print_failure(report);
     if report.violation.is_some() {
         return ExitCode::FAILURE;
     }
@@ -196,7 +211,7 @@ fn list_invariants() -> ExitCode {
         let class = match invariant.class() {
             Class::EveryStep => "after every commit",
             Class::Quiescence => "at rest",
-            Class::AcrossStores => "by comparing stores, not here",
+            Class::AcrossStores => "by comparing stores, in their tests",
         };
         println!("{invariant} [{class}]");
     }
@@ -218,6 +233,7 @@ mod tests {
         assert_eq!(parsed(""), Ok(Command::Tour));
         assert_eq!(parsed("sim --seeds 3 --steps 5 --first-seed 7 --threads 2"), Ok(sim));
         assert_eq!(parsed("replay --seed 4 --steps 9"), Ok(Command::Replay { seed: 4, steps: 9 }));
+        assert_eq!(parsed("reference --seed 4 --steps 9"), Ok(Command::Reference { seed: 4, steps: 9 }));
     }
 
     #[test]

@@ -56,6 +56,10 @@ impl History {
         *fate(self.tally.entry(op).or_default()) += 1;
     }
 
+    pub(crate) const fn step(&self) -> usize {
+        self.step
+    }
+
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }

@@ -7,7 +7,7 @@ pub enum Class {
     EveryStep,
     /// Once trouble has stopped and everything had its chance to finish.
     Quiescence,
-    /// By comparing stores: not a matter of one store's simulation.
+    /// By comparing stores ([`compare`](crate::compare)): not a matter of one store's simulation.
     AcrossStores,
 }
 

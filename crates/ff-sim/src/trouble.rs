@@ -1,25 +1,17 @@
-//! A store that makes trouble: it interleaves, conflicts, fails before a commit, and loses the reply after one.
-//!
-//! It also writes down every transaction, so that the checker sees each commit by itself and in order.
+//! Trouble a seed makes, and the commits that happen in spite of it.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use async_trait::async_trait;
-use ff_core::backend::layer::BoxFuture;
-use ff_core::cursor::EventCursor;
-use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
-use ff_core::{EngineError, Result, TimestampMs};
-use ff_engine::event::{Event, EventPage};
-use ff_engine::index::{Bounds, Index, Listed, Topic};
+use ff_core::{EngineError, TimestampMs};
+use ff_engine::event::Event;
 use ff_engine::key::Key;
-use ff_engine::memory::MemoryStore;
 use ff_engine::records::Record;
-use ff_engine::store::{Op, Store, Tx};
 
 use crate::rng::Rng;
 
@@ -34,6 +26,15 @@ pub(crate) struct Odds {
     pub(crate) crash_before: u32,
     /// A transaction commits and its reply is lost.
     pub(crate) crash_after: u32,
+    /// A process dies in the middle of a call, whenever the call waits.
+    pub(crate) death: u32,
+}
+
+impl Odds {
+    /// Without the trouble whose moment depends on how fast a store answers.
+    pub(crate) const fn in_turn(self) -> Self {
+        Self { pause: 0, death: 0, ..self }
+    }
 }
 
 /// One finished transaction.
@@ -46,25 +47,44 @@ pub(crate) struct Commit {
     pub(crate) events: Vec<Event>,
 }
 
-/// The model store with trouble around it; clones share it.
-#[derive(Clone)]
-pub(crate) struct TroubledStore(Arc<Shared>);
+/// What came of each transaction, in order: what it committed, or nothing because it was refused.
+pub(crate) type Script = VecDeque<Option<Commit>>;
 
-struct Shared {
-    store: MemoryStore,
+/// Where the commits come from that the checker follows.
+pub(crate) enum Course {
+    /// Every transaction is watched as it runs.
+    Watched,
+    /// As watched, and written down.
+    Recorded(Script),
+    /// Transactions run unwatched, as a store likes to run them; they are taken to commit what the script says.
+    Scripted(Script),
+}
+
+/// Makes trouble, and notes what is committed.
+pub(crate) struct Trouble {
     odds: Odds,
     enabled: AtomicBool,
     rng: Mutex<Rng>,
     log: Mutex<Vec<Commit>>,
+    course: Mutex<Course>,
+    /// Commits that changed something.
+    writes: AtomicU64,
+    /// Transactions that did not end as the script says.
+    astray: Mutex<Option<String>>,
+    /// Whoever wants the store, one after the other; `None` lets them in together.
+    turns: Option<tokio::sync::Mutex<()>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whose connection breaks when trouble strikes.
+pub(crate) const BACKEND: &str = "simulation";
+
 /// The connection broke.
-fn broken(when: &'static str) -> EngineError {
-    EngineError::Transport { backend: "simulation", retryable: true, source: Arc::new(std::io::Error::other(when)) }
+pub(crate) fn broken(when: &'static str) -> EngineError {
+    EngineError::Transport { backend: BACKEND, retryable: true, source: Arc::new(std::io::Error::other(when)) }
 }
 
 /// Lets others run once.
@@ -82,202 +102,111 @@ impl Future for Pause {
     }
 }
 
-impl TroubledStore {
-    pub(crate) fn new(store: MemoryStore, odds: Odds, seed: u64) -> Self {
-        Self(Arc::new(Shared {
-            store,
+impl Trouble {
+    /// Trouble of a seed for a store that answers at once: whoever calls it, calls it in between.
+    pub(crate) fn free(seed: u64, odds: Odds) -> Self {
+        Self {
             odds,
             enabled: AtomicBool::new(true),
             rng: Mutex::new(Rng::new(seed, 0x7a0b)),
             log: Mutex::default(),
-        }))
+            course: Mutex::new(Course::Watched),
+            writes: AtomicU64::new(0),
+            astray: Mutex::default(),
+            turns: None,
+        }
     }
 
-    /// The store underneath.
-    pub(crate) fn calm(&self) -> &MemoryStore {
-        &self.0.store
+    /// Trouble of a seed for any store: the store is called by one at a time, in an order that does not depend on how fast it is.
+    pub(crate) fn in_turn(seed: u64, odds: Odds, course: Course) -> Self {
+        let turns = Some(tokio::sync::Mutex::default());
+        Self { course: Mutex::new(course), turns, ..Self::free(seed, odds.in_turn()) }
+    }
+
+    pub(crate) const fn odds(&self) -> Odds {
+        self.odds
     }
 
     /// Ends all trouble.
     pub(crate) fn calm_down(&self) {
-        self.0.enabled.store(false, Ordering::Relaxed);
-    }
-
-    /// Transactions that finished since the last question.
-    pub(crate) fn take_log(&self) -> Vec<Commit> {
-        std::mem::take(&mut lock(&self.0.log))
+        self.enabled.store(false, Ordering::Relaxed);
     }
 
     /// Whether trouble of this likelihood strikes now.
     pub(crate) fn strikes(&self, permille: u32) -> bool {
-        self.0.enabled.load(Ordering::Relaxed) && permille > 0 && lock(&self.0.rng).rarely(permille)
+        self.enabled.load(Ordering::Relaxed) && permille > 0 && lock(&self.rng).rarely(permille)
     }
 
-    fn odds(&self) -> Odds {
-        self.0.odds
-    }
-
-    async fn maybe_pause(&self) {
-        if self.strikes(self.odds().pause) {
+    pub(crate) async fn maybe_pause(&self) {
+        if self.strikes(self.odds.pause) {
             Pause(false).await;
         }
     }
-}
 
-/// An operation that is watched while it runs.
-struct Watched<O> {
-    op: Arc<O>,
-    store: TroubledStore,
-    /// Whether the run is to be thrown away.
-    dropped: bool,
-    seen: Mutex<Option<Commit>>,
-}
-
-impl<O> Watched<O> {
-    fn new(op: &Arc<O>, store: &TroubledStore, dropped: bool) -> Arc<Self> {
-        Arc::new(Self { op: Arc::clone(op), store: store.clone(), dropped, seen: Mutex::default() })
-    }
-}
-
-#[async_trait]
-impl<O: Op> Op for Watched<O> {
-    type Out = O::Out;
-
-    fn home(&self) -> Partition {
-        self.op.home()
+    /// Waits for a turn at the store, where turns are taken.
+    pub(crate) async fn turn(&self) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let turn = self.turns.as_ref()?.lock().await;
+        // Everybody else gets in line before this turn begins, so the line is the same however long turns last.
+        Pause(false).await;
+        Some(turn)
     }
 
-    fn prefetch(&self) -> Vec<Key> {
-        self.op.prefetch()
+    pub(crate) fn is_scripted(&self) -> bool {
+        matches!(*lock(&self.course), Course::Scripted(_))
     }
 
-    async fn run(&self, tx: &mut dyn Tx) -> Result<O::Out> {
-        let mut watch = Watch { tx, store: &self.store, changes: Vec::new(), events: Vec::new() };
-        let out = self.op.run(&mut watch).await;
-        let Watch { changes, events, tx, .. } = watch;
-        let out = out?;
-        self.store.maybe_pause().await;
-        if self.dropped {
-            return Err(broken("conflict"));
+    /// A watched transaction ended.
+    pub(crate) fn watched(&self, commit: Option<Commit>) {
+        if let Course::Recorded(script) = &mut *lock(&self.course) {
+            script.push_back(commit.clone());
         }
-        *lock(&self.seen) = Some(Commit { home: self.op.home(), now: tx.now(), changes: last_writes(changes), events });
-        Ok(out)
-    }
-}
-
-/// Several writes of one key in one transaction are one change.
-fn last_writes(changes: Vec<(Key, Option<Record>)>) -> Vec<(Key, Option<Record>)> {
-    changes.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect()
-}
-
-/// A transaction that notes what is written through it.
-struct Watch<'t> {
-    tx: &'t mut (dyn Tx + 't),
-    store: &'t TroubledStore,
-    changes: Vec<(Key, Option<Record>)>,
-    events: Vec<Event>,
-}
-
-impl Tx for Watch<'_> {
-    fn now(&self) -> TimestampMs {
-        self.tx.now()
+        commit.into_iter().for_each(|commit| self.note(commit));
     }
 
-    fn load<'a>(&'a mut self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Record>>>> {
-        Box::pin(async move {
-            self.store.maybe_pause().await;
-            self.tx.load(keys).await
-        })
-    }
-
-    fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>> {
-        Box::pin(async move {
-            self.store.maybe_pause().await;
-            self.tx.range(index, bounds).await
-        })
-    }
-
-    fn put_record(&mut self, record: Record) {
-        self.changes.push((record.key(), Some(record.clone())));
-        self.tx.put_record(record);
-    }
-
-    fn delete(&mut self, key: Key) {
-        self.changes.push((key.clone(), None));
-        self.tx.delete(key);
-    }
-
-    fn emit(&mut self, event: Event) {
-        self.events.push(event.clone());
-        self.tx.emit(event);
-    }
-}
-
-impl Store for TroubledStore {
-    const TAG: BackendTag = MemoryStore::TAG;
-
-    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
-        self.maybe_pause().await;
-        if self.strikes(self.odds().crash_before) {
-            return Err(broken("before the commit"));
+    /// An unwatched transaction ended.
+    pub(crate) fn unwatched(&self, committed: bool) {
+        let wanted = match &mut *lock(&self.course) {
+            Course::Scripted(script) => script.pop_front(),
+            _ => None,
+        };
+        match (committed, wanted) {
+            (true, Some(Some(commit))) => self.note(commit),
+            (false, Some(None)) => {}
+            (committed, wanted) => {
+                let wanted = wanted.map(|commit| commit.is_some());
+                let told = format!("a transaction committed: {committed}, by the script: {wanted:?}");
+                lock(&self.astray).get_or_insert(told);
+            }
         }
-        if self.strikes(self.odds().conflict) {
-            // Whatever the run answers, it is forgotten.
-            let _ = self.0.store.transact(Watched::new(&op, self, true)).await;
+    }
+
+    fn note(&self, commit: Commit) {
+        if !commit.changes.is_empty() || !commit.events.is_empty() {
+            self.writes.fetch_add(1, Ordering::Relaxed);
         }
-        let watched = Watched::new(&op, self, false);
-        let out = self.0.store.transact(Arc::clone(&watched)).await?;
-        if let Some(commit) = lock(&watched.seen).take() {
-            lock(&self.0.log).push(commit);
+        lock(&self.log).push(commit);
+    }
+
+    /// Transactions that finished since the last question.
+    pub(crate) fn take_log(&self) -> Vec<Commit> {
+        std::mem::take(&mut lock(&self.log))
+    }
+
+    /// How a transaction left the script, told once.
+    pub(crate) fn take_astray(&self) -> Option<String> {
+        lock(&self.astray).take()
+    }
+
+    /// What was written down.
+    pub(crate) fn take_script(&self) -> Script {
+        match std::mem::replace(&mut *lock(&self.course), Course::Watched) {
+            Course::Recorded(script) | Course::Scripted(script) => script,
+            Course::Watched => Script::new(),
         }
-        self.maybe_pause().await;
-        if self.strikes(self.odds().crash_after) {
-            return Err(broken("after the commit"));
-        }
-        Ok(out)
     }
 
-    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
-        self.maybe_pause().await;
-        if self.strikes(self.odds().crash_before / 4) {
-            return Err(broken("while reading"));
-        }
-        self.0.store.read(keys).await
-    }
-
-    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-        self.maybe_pause().await;
-        if self.strikes(self.odds().crash_before / 4) {
-            return Err(broken("while listing"));
-        }
-        self.0.store.list(indexes, bounds).await
-    }
-
-    async fn count(&self, index: &Index) -> Result<u64> {
-        self.0.store.count(index).await
-    }
-
-    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
-        self.0.store.events(after, limit).await
-    }
-
-    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
-        self.0.store.trim_events(before, limit).await
-    }
-
-    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
-        self.0.store.reindex(partition).await
-    }
-
-    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
-        self.0.store.listen(topic)
-    }
-
-    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
-        self.0.store.sleep_until(at)
-    }
-
-    async fn now(&self) -> Result<TimestampMs> {
-        self.0.store.now().await
+    /// How many commits changed something.
+    pub(crate) fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
     }
 }

@@ -1,4 +1,4 @@
-//! One simulated deployment: processes on one troubled store, a clock, and what the actors remember.
+//! One simulated history: processes on one troubled store, a clock, and what the actors remember.
 
 use std::any::Any;
 use std::cell::{Ref, RefCell, RefMut};
@@ -8,20 +8,28 @@ use std::num::NonZeroU16;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
+use ff_core::cursor::EventCursor;
 use ff_core::partition::PartitionCounts;
-use ff_core::{Result, TimestampMs};
+use ff_core::{EngineError, Result, TimestampMs};
+use ff_engine::Settings;
 use ff_engine::clock::{Clock, ManualClock};
 use ff_engine::entropy::SeededEntropy;
-use ff_engine::memory::MemoryStore;
-use ff_engine::{Engine, Settings};
+use ff_engine::store::Inspect;
+use futures_util::FutureExt;
 
 use crate::call::{Answer, Call, Reply};
 use crate::checker::Checker;
+use crate::deployment::{Deployment, Process};
 use crate::history::History;
+use crate::invariants::Invariant;
 use crate::memory::Memory;
 use crate::rng::Rng;
-use crate::trouble::{Odds, TroubledStore};
+use crate::run::Plan;
+use crate::transcript::{Line, Transcript};
+use crate::trouble::{Course, Odds, Trouble};
+use crate::troubled_store::TroubledStore;
 
 /// When every simulation begins.
 pub(crate) const START: TimestampMs = TimestampMs(1_700_000_000_000);
@@ -39,21 +47,24 @@ pub(crate) const PARTITIONS: usize = COUNTS.flow.get() as usize;
 /// How many processes serve the deployment.
 const PROCESSES: usize = 2;
 
-/// A process dies in the middle of a call, in thousandths of its pauses.
-const DEATH: u32 = 12;
-
-pub(crate) type Process = Rc<Engine<TroubledStore>>;
+/// How long a store that waits may take for what is there already.
+const SOON: Duration = Duration::from_secs(10);
 
 /// Everything a seed owns.
 pub(crate) struct World {
     processes: RefCell<Vec<Process>>,
     settings: Settings,
-    pub(crate) store: TroubledStore,
+    deployment: Box<dyn Deployment>,
+    /// The cursor before the first event.
+    beginning: EventCursor,
+    /// Whether the store may keep its callers waiting.
+    waits: bool,
     pub(crate) clock: ManualClock,
     rng: Rng,
     memory: RefCell<Memory>,
     checker: RefCell<Checker>,
     history: RefCell<History>,
+    transcript: RefCell<Transcript>,
 }
 
 /// How a seed is set up: what differs from seed to seed apart from the choices of actors.
@@ -69,30 +80,47 @@ fn settings(seed: u64, rng: &Rng) -> Settings {
 }
 
 fn odds(rng: &Rng) -> Odds {
+    // A death strikes only who waits, so where nothing makes a call wait, nobody dies.
+    let death = 12;
     match rng.below(4) {
-        0 => Odds::default(),
-        1 => Odds { pause: 150, conflict: 50, ..Odds::default() },
-        2 => Odds { pause: 100, conflict: 30, crash_before: 20, crash_after: 20 },
-        _ => Odds { pause: 300, conflict: 100, crash_before: 60, crash_after: 60 },
+        0 => Odds { death, ..Odds::default() },
+        1 => Odds { pause: 150, conflict: 50, death, ..Odds::default() },
+        2 => Odds { pause: 100, conflict: 30, crash_before: 20, crash_after: 20, death },
+        _ => Odds { pause: 300, conflict: 100, crash_before: 60, crash_after: 60, death },
     }
 }
 
+/// How a history is played.
+pub(crate) enum Setting {
+    /// By itself, on a store that never waits: callers interleave within transactions.
+    Free,
+    /// On any store, which callers use in turn.
+    InTurn { course: Course, transcript: Transcript },
+}
+
 impl World {
-    /// A fresh deployment; `whole` keeps the whole history.
-    pub(crate) async fn new(seed: u64, whole: bool) -> Result<Self> {
-        let rng = Rng::new(seed, 0);
-        let clock = ManualClock::at(START);
-        let settings = settings(seed, &rng);
-        let store = TroubledStore::new(MemoryStore::new(Arc::new(clock.clone())), odds(&rng), seed);
+    /// A fresh deployment on an empty store that tells the time of `clock`.
+    pub(crate) async fn new<S: Inspect>(plan: Plan, clock: ManualClock, store: S, setting: Setting) -> Result<Self> {
+        let rng = Rng::new(plan.seed, 0);
+        let settings = settings(plan.seed, &rng);
+        let odds = odds(&rng);
+        let beginning = store.events(&EventCursor::TAIL, 0).await?.next;
+        let (waits, trouble, transcript) = match setting {
+            Setting::Free => (false, Trouble::free(plan.seed, odds), Transcript::Unwritten),
+            Setting::InTurn { course, transcript } => (true, Trouble::in_turn(plan.seed, odds, course), transcript),
+        };
         let world = Self {
             processes: RefCell::default(),
             settings,
-            store,
+            deployment: Box::new(TroubledStore::new(store, trouble)),
+            beginning,
+            waits,
             clock,
             rng,
             memory: RefCell::new(Memory::new()),
             checker: RefCell::default(),
-            history: RefCell::new(History::new(whole)),
+            history: RefCell::new(History::new(plan.whole)),
+            transcript: RefCell::new(transcript),
         };
         for _ in 0..PROCESSES {
             let process = world.open().await?;
@@ -104,11 +132,11 @@ impl World {
     async fn open(&self) -> Result<Process> {
         // Trouble may keep a process from starting; it tries again, as a supervisor would let it.
         loop {
-            match Engine::open(self.store.clone(), self.settings.clone()).await {
-                Err(error) if error.code() == "transport" => {}
+            match self.deployment.open(self.settings.clone()).await {
+                Err(error) if is_trouble(&error) => {}
                 opened => {
                     self.observe(None);
-                    return opened.map(Rc::new);
+                    return opened;
                 }
             }
         }
@@ -163,9 +191,45 @@ impl World {
         self.history.borrow_mut()
     }
 
+    /// The store, past all trouble.
+    pub(crate) fn deployment(&self) -> &dyn Deployment {
+        &*self.deployment
+    }
+
+    pub(crate) fn trouble(&self) -> &Trouble {
+        self.deployment.trouble()
+    }
+
+    /// The cursor before the first event: subscriptions begin at the tail, so nobody can make one later.
+    pub(crate) const fn beginning(&self) -> &EventCursor {
+        &self.beginning
+    }
+
+    /// What a future answers without waiting for anybody else.
+    pub(crate) async fn soon<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        if self.waits { tokio::time::timeout(SOON, future).await.ok() } else { future.now_or_never() }
+    }
+
+    /// Takes the transcript away.
+    pub(crate) fn take_transcript(&self) -> Transcript {
+        self.transcript.take()
+    }
+
+    /// Adds to the transcript.
+    pub(crate) fn tell(&self, call: String, answer: String) {
+        let step = self.history.borrow().step();
+        let agrees = self.transcript.borrow_mut().take(step, Line { call, answer });
+        if !agrees && self.checker.borrow().violation().is_none() {
+            self.checker.borrow_mut().report(Invariant::StoresAgree, "an answer differs".to_owned());
+        }
+    }
+
     fn observe(&self, call: Option<usize>) {
-        for commit in self.store.take_log() {
+        for commit in self.trouble().take_log() {
             self.checker.borrow_mut().commit(call, commit);
+        }
+        if let Some(how) = self.trouble().take_astray() {
+            self.checker.borrow_mut().report(Invariant::StoresAgree, how);
         }
     }
 
@@ -181,30 +245,15 @@ impl World {
                 self.observe(Some(id));
                 match polled {
                     Poll::Ready(Ok(answer)) => Poll::Ready(Reply::Done(answer)),
-                    Poll::Ready(Err(error)) if error.code() == "transport" => Poll::Ready(Reply::Lost),
+                    Poll::Ready(Err(error)) if is_trouble(&error) => Poll::Ready(Reply::Lost),
                     Poll::Ready(Err(error)) => Poll::Ready(Reply::Refused(error)),
-                    Poll::Pending if self.store.strikes(DEATH) => Poll::Ready(Reply::Lost),
+                    Poll::Pending if self.trouble().strikes(self.trouble().odds().death) => Poll::Ready(Reply::Lost),
                     Poll::Pending => Poll::Pending,
                 }
             })
             .await
         };
-        let mut history = self.history.borrow_mut();
-        let text = match &reply {
-            Reply::Done(answer) => {
-                history.count(op, |tally| &mut tally.done);
-                format!("{line} -> {answer:?}")
-            }
-            Reply::Refused(error) => {
-                history.count(op, |tally| &mut tally.refused);
-                format!("{line} -> refused: {error}")
-            }
-            Reply::Lost => {
-                history.count(op, |tally| &mut tally.lost);
-                format!("{line} -> reply lost")
-            }
-        };
-        history.note(text);
+        self.note(op, line, &reply);
         let answer = match &reply {
             Reply::Done(answer) => Answer::Done(answer),
             Reply::Refused(error) => Answer::Refused(error),
@@ -213,4 +262,33 @@ impl World {
         self.checker.borrow_mut().finish(id, answer);
         reply
     }
+
+    fn note<T: Debug>(&self, op: &'static str, line: String, reply: &Reply<T>) {
+        let (text, told) = match reply {
+            Reply::Done(answer) => {
+                self.history().count(op, |tally| &mut tally.done);
+                (format!("{answer:?}"), None)
+            }
+            Reply::Refused(error) => {
+                self.history().count(op, |tally| &mut tally.refused);
+                (format!("refused: {error}"), Some(format!("refused: {error:?}")))
+            }
+            Reply::Lost => {
+                self.history().count(op, |tally| &mut tally.lost);
+                ("reply lost".to_owned(), None)
+            }
+        };
+        self.history().note(format!("{line} -> {text}"));
+        self.tell(line, self.without_tag(&told.unwrap_or(text)));
+    }
+
+    /// An answer without the name of the store that gave it.
+    fn without_tag(&self, text: &str) -> String {
+        text.replace(&format!("backend: {:?}", self.deployment.tag()), "backend: _")
+    }
+}
+
+/// Whether an error is one that the simulation made.
+fn is_trouble(error: &EngineError) -> bool {
+    matches!(error, EngineError::Transport { backend: crate::trouble::BACKEND, .. })
 }

@@ -254,7 +254,7 @@ pub trait Ingress: Send + Sync {
     ///
     /// A skipped flow member waits for its impossible dependencies again. Errors in order: `NotFound(execution)`,
     /// `State(ExecutionNotTerminal)` (so a second call finds it), `State(MaxReplaysExhausted)`,
-    /// `State(FlowAlreadyTerminal)` when its flow was cancelled.
+    /// `State(FlowAlreadyTerminal)` when its flow was cancelled. An execution whose purge has begun is not found.
     async fn replay_execution(&self, args: ReplayExecutionArgs) -> Result<ReplayExecutionResult> {
         Err(EngineError::Unavailable { op: "replay_execution" })
     }

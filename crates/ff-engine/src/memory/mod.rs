@@ -18,7 +18,7 @@ use crate::event::{Event, EventPage};
 use crate::index::{Bounds, Index, Listed, Position, Topic};
 use crate::key::Key;
 use crate::records::Record;
-use crate::store::{Op, Store};
+use crate::store::{Inspect, Op, Store};
 
 use state::State;
 use tx::MemoryTx;
@@ -166,5 +166,15 @@ impl Store for MemoryStore {
 
     async fn now(&self) -> Result<TimestampMs> {
         Ok(self.lock().observe(self.clock.now()))
+    }
+}
+
+impl Inspect for MemoryStore {
+    async fn records(&self) -> Result<Vec<Record>> {
+        Ok(self.lock().records())
+    }
+
+    async fn event_log(&self) -> Result<Vec<Event>> {
+        Ok(self.lock().event_log())
     }
 }

@@ -182,6 +182,8 @@ pub struct Execution {
     pub tagged: bool,
     pub has_result: bool,
     pub last_capability_mismatch_at: Option<TimestampMs>,
+    /// A purge has begun to take away what belongs to it, so nothing opens it again.
+    pub purging: bool,
 }
 
 impl Execution {

@@ -152,6 +152,7 @@ impl Execution {
             tagged: new.tagged,
             has_result: false,
             last_capability_mismatch_at: None,
+            purging: false,
         };
         if let Some(until) = new.delay_until.filter(|until| !until.is_due(now)) {
             execution.hold_until(until, BlockingReason::WaitingForDelay);
@@ -508,6 +509,11 @@ impl Execution {
         self.cancellation = cancellation;
         self.touch(now);
         self.release()
+    }
+
+    /// A purge begins to take away what belongs to a terminal execution.
+    pub const fn begin_purge(&mut self) {
+        self.purging = true;
     }
 
     /// An operator re-opens a terminal execution; `waiting` says whether dependencies hold it again.

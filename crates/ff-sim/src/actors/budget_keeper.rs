@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::backend::budgets::{Budgets, CreateBudgetArgs, RecordSpendArgs, ReleaseBudgetArgs, ReportUsageAdminArgs};
-use ff_core::backend::quotas::{CheckAdmissionArgs, CreateQuotaPolicyArgs, Quotas, ReleaseAdmissionArgs};
+use ff_core::backend::budgets::{CreateBudgetArgs, RecordSpendArgs, ReleaseBudgetArgs, ReportUsageAdminArgs};
+use ff_core::backend::quotas::{CheckAdmissionArgs, CreateQuotaPolicyArgs, ReleaseAdmissionArgs};
 use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
 use ff_engine::key::Key;
 use ff_engine::records::{Ledger, QuotaPolicy};

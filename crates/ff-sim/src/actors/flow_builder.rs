@@ -1,12 +1,12 @@
 //! Builds graphs step by step and at once, spawns children, and cancels flows.
 
 use ff_core::backend::dependencies::{
-    ApplyDependencyToChildArgs, Dependencies, DependencyKind, EdgeDependencyPolicy, OnSatisfied, ResolveDependencyArgs,
+    ApplyDependencyToChildArgs, DependencyKind, EdgeDependencyPolicy, OnSatisfied, ResolveDependencyArgs,
     StageDependencyEdgeArgs, StageDependencyEdgeResult,
 };
 use ff_core::backend::flows::{
     AddExecutionToFlowArgs, CancelFlowHeaderArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, FlowEdge, FlowNode,
-    Flows, SubmitFlowArgs, SubmitFlowResult,
+    SubmitFlowArgs, SubmitFlowResult,
 };
 use ff_core::ids::{EdgeId, ExecutionId, FlowId, Namespace};
 use ff_core::policy::PolicyDocument;

@@ -1,14 +1,12 @@
 //! People with authority: they cancel, revoke, resume, take over, pause lanes and park work.
 
-use ff_core::backend::attempts::{Attempts, CancelExecutionArgs, CompleteExecutionArgs, FailExecutionArgs};
+use ff_core::backend::attempts::{CancelExecutionArgs, CompleteExecutionArgs, FailExecutionArgs};
 use ff_core::backend::claims::{
-    BlockExecutionForAdmissionArgs, BlockRouteArgs, Claims, Grant, GrantKind, IssueClaimGrantArgs,
-    IssueGrantAndClaimArgs,
+    BlockExecutionForAdmissionArgs, BlockRouteArgs, Grant, GrantKind, IssueClaimGrantArgs, IssueGrantAndClaimArgs,
 };
-use ff_core::backend::ingress::{Ingress, SetLaneStateArgs};
-use ff_core::backend::inspection::Inspection;
-use ff_core::backend::leases::{IssueReclaimGrantArgs, IssueReclaimGrantOutcome, Leases, RevokeLeaseArgs};
-use ff_core::backend::suspension::{ResumeExecutionArgs, ResumeTrigger, Suspension};
+use ff_core::backend::ingress::SetLaneStateArgs;
+use ff_core::backend::leases::{IssueReclaimGrantArgs, IssueReclaimGrantOutcome, RevokeLeaseArgs};
+use ff_core::backend::suspension::{ResumeExecutionArgs, ResumeTrigger};
 use ff_core::ids::{ExecutionId, FenceTriple, LaneId};
 use ff_core::rules::fence::CancelSource;
 use ff_core::state::LaneState;

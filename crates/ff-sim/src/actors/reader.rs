@@ -1,14 +1,10 @@
 //! Looks without touching: reads must answer and must not write.
 
-use ff_core::backend::connection::Connection;
-use ff_core::backend::dependencies::{Dependencies, EdgeDirection};
-use ff_core::backend::flows::Flows;
-use ff_core::backend::inspection::{Inspection, SearchArgs};
-use ff_core::backend::leases::{Leases, ListExpiredLeasesArgs};
-use ff_core::backend::signals::{ListPendingWaitpointsArgs, Signals};
-use ff_core::backend::streams::Streams;
-use ff_core::backend::suspension::Suspension;
-use ff_core::backend::workers::{ListWorkersArgs, Workers};
+use ff_core::backend::dependencies::EdgeDirection;
+use ff_core::backend::inspection::SearchArgs;
+use ff_core::backend::leases::ListExpiredLeasesArgs;
+use ff_core::backend::signals::ListPendingWaitpointsArgs;
+use ff_core::backend::workers::ListWorkersArgs;
 use ff_core::cursor::FrameCursor;
 use ff_core::ids::AttemptIndex;
 use ff_core::partition::{Partition, PartitionKey};

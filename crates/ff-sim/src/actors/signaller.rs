@@ -2,7 +2,7 @@
 
 use ff_core::backend::signals::{
     DeliverApprovalSignalArgs, DeliverSignalArgs, RotateWaitpointHmacSecretAllArgs, SecretText,
-    SeedWaitpointHmacSecretArgs, Signals,
+    SeedWaitpointHmacSecretArgs,
 };
 use ff_core::ids::{SignalId, WaitpointId};
 use ff_core::token::WaitpointToken;

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::backend::ingress::{
-    ChangePriorityArgs, CreateExecutionArgs, CreateExecutionOutcome, CreateExecutionResult, Ingress,
-    ReplayExecutionArgs,
+    ChangePriorityArgs, CreateExecutionArgs, CreateExecutionOutcome, CreateExecutionResult, ReplayExecutionArgs,
 };
 use ff_core::ids::{ExecutionId, Namespace};
 use ff_core::policy::{

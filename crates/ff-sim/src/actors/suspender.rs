@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use ff_core::backend::signals::Signals;
 use ff_core::backend::suspension::{
-    CountKind, ResumeCondition, ResumePolicy, SignalMatcher, SuspendArgs, SuspendOutcome, Suspension,
-    SuspensionReasonCode, WaitpointBinding,
+    CountKind, ResumeCondition, ResumePolicy, SignalMatcher, SuspendArgs, SuspendOutcome, SuspensionReasonCode,
+    WaitpointBinding,
 };
 use ff_core::ids::{SuspensionId, WaitpointId};
 use ff_core::policy::TimeoutBehavior;
 
 use super::actions;
-use super::worker::{fenced, some_held};
+use super::worker::{fenced, opened, some_held};
 use crate::memory::{Held, WaitpointNote, remember};
 use crate::world::World;
 
@@ -124,7 +123,8 @@ async fn suspend_with(world: &World, held: &Held, args: SuspendArgs) {
     for (id, token) in notes {
         remember(&mut world.memory().waitpoints, WaitpointNote { execution: held.execution, id, token });
     }
-    if let SuspendOutcome::Suspended { .. } = outcome {
+    if let SuspendOutcome::Suspended { handle, .. } = &outcome {
+        opened(world, handle);
         world.memory().retire(held);
     }
 }

@@ -1,10 +1,8 @@
 //! Time: it passes, jumps and steps back; due work runs; single hooks run early, late and twice; processes restart.
 
-use ff_core::backend::leases::{ExpirePhase, Leases};
-use ff_core::backend::maintenance::{Maintenance, TrimRetentionArgs};
-use ff_core::backend::signals::Signals;
+use ff_core::backend::leases::ExpirePhase;
+use ff_core::backend::maintenance::TrimRetentionArgs;
 use ff_core::backend::subscriptions::ScannerFilter;
-use ff_core::backend::suspension::Suspension;
 use ff_core::partition::{Partition, PartitionFamily};
 use ff_engine::clock::Clock;
 

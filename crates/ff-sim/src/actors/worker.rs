@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use ff_core::backend::attempts::{Attempts, CompleteExecutionArgs, CompleteManyItem, FailureReason};
-use ff_core::backend::budgets::{Budgets, UsageDimensions};
+use ff_core::backend::attempts::{CompleteExecutionArgs, CompleteManyItem, FailureReason};
+use ff_core::backend::budgets::UsageDimensions;
 use ff_core::backend::claims::{
-    ClaimExecutionArgs, ClaimForWorkerArgs, ClaimForWorkerOutcome, ClaimPolicy, ClaimResumedExecutionArgs, Claims,
-    GrantKind, ResumeToken,
+    ClaimExecutionArgs, ClaimForWorkerArgs, ClaimForWorkerOutcome, ClaimPolicy, ClaimResumedExecutionArgs, GrantKind,
+    ResumeToken,
 };
-use ff_core::backend::leases::{Leases, ReclaimExecutionArgs, ReclaimExecutionOutcome, RenewLeaseArgs};
-use ff_core::backend::streams::{BestEffortLiveConfig, Frame, FrameKind, PatchKind, StreamMode, Streams};
-use ff_core::backend::workers::{HeartbeatWorkerArgs, MarkWorkerDeadArgs, RegisterWorkerArgs, Workers};
+use ff_core::backend::leases::{ReclaimExecutionArgs, ReclaimExecutionOutcome, RenewLeaseArgs};
+use ff_core::backend::streams::{BestEffortLiveConfig, Frame, FrameKind, PatchKind, StreamMode};
+use ff_core::backend::workers::{HeartbeatWorkerArgs, MarkWorkerDeadArgs, RegisterWorkerArgs};
 use ff_core::capability::CapabilitySet;
-use ff_core::handle::{BackendTag, Handle};
+use ff_core::handle::{Handle, HandlePayload};
 use ff_core::ids::{AttemptId, AttemptIndex, FenceTriple, LeaseId};
 use ff_core::rules::fence::CancelSource;
 use ff_core::rules::retry::FailureClass;
@@ -30,11 +30,18 @@ actions![
     16 call_late,
 ];
 
+/// Opens a handle, as only the store that made it can.
+pub(super) fn opened(world: &World, handle: &Handle) -> Option<HandlePayload> {
+    let key = world.seen().mirror().get::<KeyringRecord>(&Key::keyring())?.ring.handle_key.clone()?;
+    let payload = handle.open(world.deployment().tag(), &key);
+    // The sealed bytes differ from store to store; what they hold does not.
+    world.tell("a handle".to_owned(), format!("{payload:?}"));
+    payload.ok()
+}
+
 /// Reads what a handle proves.
 pub(crate) fn held(world: &World, handle: &Handle, worker: usize) -> Option<Held> {
-    let seen = world.seen();
-    let ring = seen.mirror().get::<KeyringRecord>(&Key::keyring())?;
-    let payload = handle.open(BackendTag::Memory, ring.ring.handle_key.as_ref()?).ok()?;
+    let payload = opened(world, handle)?;
     Some(Held {
         handle: handle.clone(),
         execution: payload.execution_id,

@@ -1,6 +1,6 @@
 //! Budgets and quotas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::TimestampMs;
 use ff_core::backend::budgets::{Amounts, ReportUsageResult};
@@ -13,7 +13,6 @@ use ff_engine::records::{Admission, Budget, Ledger, QuotaPolicy, QuotaUsage, Set
 use super::{Findings, Mirror, Pending, Step};
 use crate::call::{Answer, Presents};
 use crate::invariants::Invariant;
-use crate::world::COUNTS;
 
 /// What earlier commits applied.
 #[derive(Default)]
@@ -47,7 +46,7 @@ fn settlements(step: &Step<'_>, findings: &mut Findings) {
     for (before, after) in step.changed::<Settlement>() {
         let (Some(settled), None) = (before, after) else { continue };
         for quota in &settled.quotas {
-            let key = Key::admission(COUNTS.of_quota(*quota), *quota, settled.execution);
+            let key = Key::admission(step.mirror.counts().of_quota(*quota), *quota, settled.execution);
             let left = step.mirror.get::<Admission>(&key).filter(|left| left.epoch == settled.epoch && left.holds_slot);
             findings.check(left.is_none(), Invariant::AdmissionsAreBounded, || {
                 format!("quota {quota}: {} keeps the slot of epoch {}", settled.execution, settled.epoch)
@@ -132,7 +131,7 @@ fn quotas(step: &Step<'_>, findings: &mut Findings) {
     for (quota, admitted) in touched {
         counters(step.mirror, quota, findings);
         if admitted {
-            bounds(step, quota, findings);
+            bounds(step.mirror, quota, step.now, findings);
         }
     }
 }
@@ -141,24 +140,25 @@ fn quotas(step: &Step<'_>, findings: &mut Findings) {
 const FIRST: ExecutionId = ExecutionId::new(0, uuid::Uuid::nil());
 
 fn holders(mirror: &Mirror, quota: QuotaPolicyId) -> u64 {
-    let admissions = mirror.from::<Admission>(Key::admission(COUNTS.of_quota(quota), quota, FIRST));
+    let admissions = mirror.from::<Admission>(Key::admission(mirror.counts().of_quota(quota), quota, FIRST));
     let own = admissions.take_while(|admission| admission.quota == quota);
     own.filter(|admission| admission.holds_slot).count() as u64
 }
 
 fn counters(mirror: &Mirror, quota: QuotaPolicyId, findings: &mut Findings) {
-    let counted = mirror.get::<QuotaUsage>(&Key::quota_usage(COUNTS.of_quota(quota), quota)).map_or(0, |u| u.holders);
+    let home = mirror.counts().of_quota(quota);
+    let counted = mirror.get::<QuotaUsage>(&Key::quota_usage(home, quota)).map_or(0, |usage| usage.holders);
     let holders = holders(mirror, quota);
     findings.check(counted == holders, Invariant::AdmissionsAreBounded, || {
         format!("quota {quota}: {holders} holders, {counted} counted")
     });
 }
 
-/// Somebody was admitted: the bounds of the quota's definition hold.
-fn bounds(step: &Step<'_>, quota: QuotaPolicyId, findings: &mut Findings) {
-    let home = COUNTS.of_quota(quota);
-    let Some(policy) = step.mirror.get::<QuotaPolicy>(&Key::quota_policy(home, quota)) else { return };
-    let holders = holders(step.mirror, quota);
+/// The bounds of a quota's definition hold at a moment, the one in which somebody was admitted.
+fn bounds(mirror: &Mirror, quota: QuotaPolicyId, now: TimestampMs, findings: &mut Findings) {
+    let home = mirror.counts().of_quota(quota);
+    let Some(policy) = mirror.get::<QuotaPolicy>(&Key::quota_policy(home, quota)) else { return };
+    let holders = holders(mirror, quota);
     let cap = policy.max_concurrent;
     findings.check(cap == 0 || holders <= cap, Invariant::AdmissionsAreBounded, || {
         format!("quota {quota}: {holders} holders, at most {cap}")
@@ -166,9 +166,8 @@ fn bounds(step: &Step<'_>, quota: QuotaPolicyId, findings: &mut Findings) {
     let limit = policy.max_requests_per_window;
     let window_ms = policy.window_seconds * 1000;
     let mut windows: BTreeMap<&str, u64> = BTreeMap::new();
-    let first = Key::window_entry(home, quota, String::new(), TimestampMs(i64::MIN), FIRST);
-    for entry in step.mirror.from::<WindowEntry>(first).take_while(|entry| entry.quota == quota) {
-        if entry.at.plus(window_ms) > step.now {
+    for entry in window_entries(mirror, quota) {
+        if entry.at <= now && entry.at.plus(window_ms) > now {
             *windows.entry(&entry.dimension).or_default() += 1;
         }
     }
@@ -177,6 +176,12 @@ fn bounds(step: &Step<'_>, quota: QuotaPolicyId, findings: &mut Findings) {
             format!("quota {quota}: {count} admissions in {dimension:?}, at most {limit}")
         });
     }
+}
+
+fn window_entries(mirror: &Mirror, quota: QuotaPolicyId) -> impl Iterator<Item = &WindowEntry> {
+    let home = mirror.counts().of_quota(quota);
+    let first = Key::window_entry(home, quota, String::new(), TimestampMs(i64::MIN), FIRST);
+    mirror.from::<WindowEntry>(first).take_while(move |entry| entry.quota == quota)
 }
 
 pub(super) fn finish(pending: &Pending, answer: Answer<'_>, findings: &mut Findings) {
@@ -193,8 +198,28 @@ pub(super) fn finish(pending: &Pending, answer: Answer<'_>, findings: &mut Findi
     }
 }
 
-/// Ledgers never exceed the usage they are part of.
+/// What budgets and quotas hold at any moment.
 pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
+    ledgers(mirror, findings);
+    for budget in mirror.all::<Budget>() {
+        for (dimension, limit) in budget.hard_limits.iter().filter(|(_, limit)| **limit > 0) {
+            let amount = of(&budget.period.usage, dimension);
+            findings.check(amount <= *limit, Invariant::HardLimitHolds, || {
+                format!("budget {}: {dimension} {amount} of {limit}", budget.id)
+            });
+        }
+    }
+    for policy in mirror.all::<QuotaPolicy>() {
+        counters(mirror, policy.id, findings);
+        let admitted: BTreeSet<TimestampMs> = window_entries(mirror, policy.id).map(|entry| entry.at).collect();
+        for at in admitted {
+            bounds(mirror, policy.id, at, findings);
+        }
+    }
+}
+
+/// Ledgers never exceed the usage they are part of.
+fn ledgers(mirror: &Mirror, findings: &mut Findings) {
     let mut sums: BTreeMap<(BudgetId, &str), u64> = BTreeMap::new();
     for ledger in mirror.all::<Ledger>() {
         let budget = mirror.get::<Budget>(&Key::budget(ledger.home, ledger.budget));
@@ -206,7 +231,7 @@ pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
     }
     for ((id, dimension), spent) in sums {
         let usage = mirror
-            .get::<Budget>(&Key::budget(COUNTS.of_budget(id), id))
+            .get::<Budget>(&Key::budget(mirror.counts().of_budget(id), id))
             .map_or(0, |budget| of(&budget.period.usage, dimension));
         findings.check(spent <= usage, Invariant::UsageAddsUp, || {
             format!("budget {id}: ledgers of {dimension} are {spent}, usage is {usage}")

@@ -98,12 +98,16 @@ fn reaches(mirror: &Mirror, flow: FlowId, from: ExecutionId, to: ExecutionId) ->
     false
 }
 
-fn group(step: &Step<'_>, before: Option<&EdgeGroup>, after: &EdgeGroup, findings: &mut Findings) {
-    let counts = after.counts;
+fn settled_of_total(group: &EdgeGroup, findings: &mut Findings) {
+    let counts = group.counts;
     let settled = counts.succeeded + counts.failed + counts.skipped;
     findings.check(settled <= counts.total, Invariant::GroupDecidesOnce, || {
-        format!("{} generation {}: {counts:?}", after.downstream, after.generation)
+        format!("{} generation {}: {counts:?}", group.downstream, group.generation)
     });
+}
+
+fn group(step: &Step<'_>, before: Option<&EdgeGroup>, after: &EdgeGroup, findings: &mut Findings) {
+    settled_of_total(after, findings);
     let was = before.map_or(EdgeGroupState::Pending, |before| before.state);
     let replay = step.op() == "replay_execution";
     findings.check(was == EdgeGroupState::Pending || after.state == was || replay, Invariant::GroupDecidesOnce, || {
@@ -231,8 +235,51 @@ fn sibling_was_listed(step: &Step<'_>, before: Option<&Execution>, after: &Execu
     findings.check(listed, Invariant::SiblingsAsPromised, || format!("{} was cancelled as {reason}", after.id));
 }
 
-/// Member and edge counts equal the sets.
+/// What graphs are at any moment.
 pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
+    counts_equal_sets(mirror, findings);
+    for flow in mirror.all::<Flow>() {
+        let stuck = circle(mirror, flow.id);
+        findings.check(stuck.is_empty(), Invariant::GraphIsAcyclic, || {
+            format!("flow {}: in or behind a circle are {stuck:?}", flow.id)
+        });
+    }
+    mirror.all::<EdgeGroup>().for_each(|group| settled_of_total(group, findings));
+    for execution in mirror.all::<Execution>() {
+        let waits = execution.state().eligibility_state == EligibilityState::BlockedByDependencies;
+        let undecided = mirror.groups(execution.id).any(EdgeGroup::is_pending);
+        findings.check(!waits || execution.is_terminal() || undecided, Invariant::DownstreamWaits, || {
+            let groups: Vec<_> = mirror.groups(execution.id).map(|group| (group.generation, group.state)).collect();
+            format!("{} waits though its groups are {groups:?}", execution.id)
+        });
+    }
+}
+
+/// Members that cannot be put in an order in which every edge leads forward.
+fn circle(mirror: &Mirror, flow: FlowId) -> BTreeSet<ExecutionId> {
+    let mut inbound: BTreeMap<ExecutionId, usize> = BTreeMap::new();
+    let mut next: BTreeMap<ExecutionId, Vec<ExecutionId>> = BTreeMap::new();
+    for edge in mirror.edges(flow) {
+        inbound.entry(edge.upstream).or_default();
+        *inbound.entry(edge.downstream).or_default() += 1;
+        next.entry(edge.upstream).or_default().push(edge.downstream);
+    }
+    let mut free: Vec<ExecutionId> = inbound.iter().filter(|(_, edges)| **edges == 0).map(|(id, _)| *id).collect();
+    while let Some(member) = free.pop() {
+        inbound.remove(&member);
+        for follower in next.remove(&member).into_iter().flatten() {
+            let left = inbound.entry(follower).or_default();
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                free.push(follower);
+            }
+        }
+    }
+    inbound.into_keys().collect()
+}
+
+/// Member and edge counts equal the sets.
+fn counts_equal_sets(mirror: &Mirror, findings: &mut Findings) {
     let mut members: BTreeMap<FlowId, u32> = BTreeMap::new();
     for execution in mirror.all::<Execution>() {
         if let Some(flow) = execution.flow_id {

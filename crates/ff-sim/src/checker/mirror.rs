@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ff_core::ids::{ExecutionId, FlowId, WaitpointId};
+use ff_core::partition::PartitionCounts;
 use ff_engine::index::Entry;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::{
-    Admission, Attempt, Budget, Continuation, Dedup, Definition, Edge, EdgeGroup, Execution, Flow, FlowProjection,
-    Frame, Grant, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Record, Settlement, Signal, StreamHead,
-    Summary, Suspension, Waitpoint, WindowEntry, Worker,
+    Admission, Attempt, Budget, Continuation, Dedup, Definition, Deployment, Edge, EdgeGroup, Execution, Flow,
+    FlowProjection, Frame, Grant, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Record, Settlement, Signal,
+    StreamHead, Summary, Suspension, Waitpoint, WindowEntry, Worker,
 };
 
 /// A record of a known kind.
@@ -31,8 +32,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Admission, Attempt, Budget, Continuation, Dedup, Definition, Edge, EdgeGroup, Execution, Flow, FlowProjection, Frame, Grant,
-    KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Settlement, Signal, StreamHead, Summary, Suspension, Waitpoint,
+    Admission, Attempt, Budget, Continuation, Dedup, Definition, Deployment, Edge, EdgeGroup, Execution, Flow, FlowProjection,
+    Frame, Grant, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Settlement, Signal, StreamHead, Summary, Suspension, Waitpoint,
     WindowEntry, Worker,
 }
 
@@ -118,9 +119,14 @@ impl Mirror {
         self.get(&Key::execution(id))
     }
 
+    /// How many partitions the deployment has.
+    pub(crate) fn counts(&self) -> PartitionCounts {
+        self.get::<Deployment>(&Key::deployment()).map_or_else(PartitionCounts::default, |deployment| deployment.counts)
+    }
+
     /// A flow, wherever it lives.
     pub(crate) fn flow(&self, id: FlowId) -> Option<&Flow> {
-        self.get(&Key::flow(crate::world::COUNTS.of_flow(id), id))
+        self.get(&Key::flow(self.counts().of_flow(id), id))
     }
 
     fn grouped<R: Kind>(&self, keys: Option<&BTreeSet<Key>>) -> impl Iterator<Item = &R> {

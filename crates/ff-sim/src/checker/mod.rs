@@ -3,6 +3,7 @@
 mod budgets;
 mod creation;
 mod flows;
+mod log;
 mod mirror;
 mod ownership;
 mod quiescence;
@@ -122,10 +123,28 @@ pub(crate) struct Checker {
     creation: creation::Memo,
     suspension: suspension::Memo,
     budgets: budgets::Memo,
-    streams: streams_events::Memo,
 }
 
 impl Checker {
+    /// A checker that did not see how this came about.
+    pub(crate) fn of_dump(records: &[Record], events: &[Event]) -> Self {
+        let mut checker = Self { events: events.to_vec(), ..Self::default() };
+        for record in records {
+            let key = record.key();
+            let twice = checker.mirror.apply(&key, Some(record)).is_some();
+            checker.findings.check(!twice, Invariant::SoundAnswers, || format!("{key:?} is stored twice"));
+            checker.follow_places(&key, None, Some(record));
+        }
+        checker
+    }
+
+    fn follow_places(&mut self, key: &Key, before: Option<&Record>, after: Option<&Record>) {
+        let taken = self.mirror.place(key, before, after);
+        self.findings.check(taken.is_none(), Invariant::PublicStateIsDerived, || {
+            format!("{key:?} takes the place of another: {taken:?}")
+        });
+    }
+
     /// What is stored.
     pub(crate) fn mirror(&self) -> &Mirror {
         &self.mirror
@@ -139,6 +158,11 @@ impl Checker {
     /// The first violation.
     pub(crate) fn violation(&self) -> Option<&Violation> {
         self.findings.0.first()
+    }
+
+    /// Every violation.
+    pub(crate) fn into_violations(self) -> Vec<Violation> {
+        self.findings.0
     }
 
     /// Notes a violation that somebody else found.
@@ -180,10 +204,7 @@ impl Checker {
             });
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.as_ref());
-            let taken = self.mirror.place(&key, before.as_ref(), after.as_ref());
-            self.findings.check(taken.is_none(), Invariant::PublicStateIsDerived, || {
-                format!("{key:?} takes the place of another: {taken:?}")
-            });
+            self.follow_places(&key, before.as_ref(), after.as_ref());
             if before.is_some() || after.is_some() {
                 changes.push(Change { key, before, after });
             }
@@ -210,7 +231,7 @@ impl Checker {
             suspension::commit(&step, &mut self.suspension, &mut self.findings);
             flows::commit(&step, &mut self.findings);
             budgets::commit(&step, &mut self.budgets, &mut self.findings);
-            streams_events::commit(&step, &mut self.streams, &mut self.findings);
+            streams_events::commit(&step, &mut self.findings);
         }
         if let (Some(id), Some(pending)) = (call, pending) {
             self.calls.insert(id, pending);
@@ -237,8 +258,12 @@ impl Checker {
     /// Checks over everything that is stored.
     pub(crate) fn scan(&mut self) {
         let (mirror, findings) = (&self.mirror, &mut self.findings);
+        ownership::scan(mirror, findings);
+        state_machine::scan(mirror, findings);
+        suspension::scan(mirror, findings);
         flows::scan(mirror, findings);
         budgets::scan(mirror, findings);
         streams_events::scan(mirror, findings);
+        log::scan(mirror, &self.events, findings);
     }
 }

@@ -13,7 +13,7 @@ use ff_engine::records::{Definition, Execution, Grant, Record, Waitpoint};
 use uuid::Uuid;
 
 use super::mirror::Kind;
-use super::{Change, Findings, Pending, Step};
+use super::{Change, Findings, Mirror, Pending, Step};
 use crate::call::{Answer, Presents};
 use crate::invariants::Invariant;
 
@@ -172,7 +172,7 @@ fn grant(step: &Step<'_>, before: Option<&Execution>, after: &Execution, memo: &
     });
     consumed(step, before, after, memo, findings);
     capabilities(step, after, findings);
-    reclaim_cap(step, after, findings);
+    reclaim_cap(step.mirror, after, findings);
 }
 
 fn consumed(step: &Step<'_>, before: Option<&Execution>, after: &Execution, memo: &mut Memo, findings: &mut Findings) {
@@ -211,10 +211,14 @@ fn issued(step: &Step<'_>, before: Option<&Grant>, after: &Grant, findings: &mut
     findings.check(live.is_none(), Invariant::GrantIsSingleUse, || {
         format!("{}: {} granted it while {:?} holds a grant", after.execution, step.op(), live.map(|g| &g.worker_id))
     });
-    if let Some(execution) = step.mirror.execution(after.execution) {
-        let covered = covers(&after.capabilities, execution);
+    granted_to_the_able(step.mirror, after, findings);
+}
+
+fn granted_to_the_able(mirror: &Mirror, grant: &Grant, findings: &mut Findings) {
+    if let Some(execution) = mirror.execution(grant.execution) {
+        let covered = covers(&grant.capabilities, execution);
         findings.check(covered, Invariant::CapabilityIsRequired, || {
-            format!("{}: granted to {} without {}", after.execution, after.worker_id, execution.class.requirement)
+            format!("{}: granted to {} without {}", grant.execution, grant.worker_id, execution.class.requirement)
         });
     }
 }
@@ -237,8 +241,8 @@ fn capabilities(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
     });
 }
 
-fn reclaim_cap(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
-    let definition = step.mirror.get::<Definition>(&Key::definition(after.id));
+fn reclaim_cap(mirror: &Mirror, after: &Execution, findings: &mut Findings) {
+    let definition = mirror.get::<Definition>(&Key::definition(after.id));
     let cap = definition.and_then(|definition| definition.policy.as_ref()?.max_reclaim_count);
     let cap = cap.unwrap_or(DEFAULT_MAX_RECLAIM_COUNT);
     findings.check(after.reclaim_count <= cap, Invariant::ReclaimsAreCapped, || {
@@ -259,6 +263,27 @@ fn leased_is_indexed(execution: &Execution, entries: &[Entry], findings: &mut Fi
     findings.check(indexed.iter().all(|stands| *stands == leased), Invariant::LeasedIsIndexed, || {
         format!("{}: leased {leased}, but stands in {indexed:?}", execution.id)
     });
+}
+
+/// What ownership is at any moment.
+pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
+    let mut leases: BTreeMap<LeaseId, ExecutionId> = BTreeMap::new();
+    for record in mirror.records().values() {
+        let Record::Execution(execution) = record else { continue };
+        leased_is_indexed(execution, &record.entries(), findings);
+        reclaim_cap(mirror, execution, findings);
+        let other = execution.lease.as_ref().and_then(|lease| leases.insert(lease.id, execution.id));
+        findings.check(other.is_none(), Invariant::SingleLease, || {
+            format!("{} and {other:?} are owned through the same lease", execution.id)
+        });
+    }
+    for grant in mirror.all::<Grant>() {
+        let owned = mirror.execution(grant.execution).is_some_and(Execution::is_leased);
+        findings.check(!owned, Invariant::GrantIsSingleUse, || {
+            format!("{} is owned and its grant is still there", grant.execution)
+        });
+        granted_to_the_able(mirror, grant, findings);
+    }
 }
 
 /// Calls whose repetition may be answered from what is stored.

@@ -10,7 +10,7 @@ use ff_engine::key::Key;
 use ff_engine::records::{Attempt, Definition, Execution};
 
 use super::ownership::granted;
-use super::{Findings, Pending, Step};
+use super::{Findings, Mirror, Pending, Step};
 use crate::call::Answer;
 use crate::invariants::Invariant;
 
@@ -24,7 +24,7 @@ pub(super) fn commit(step: &Step<'_>, findings: &mut Findings) {
             if granted(before, Some(after)).is_some() {
                 resumed_attempt(step, before, after, findings);
             }
-            attempts(step, after, findings);
+            attempts(step.mirror, after, findings);
         }
         if let (Some(before), Some(after)) = (before, after) {
             terminal_is_final(before, after, findings);
@@ -91,10 +91,14 @@ fn vector(after: &Execution, findings: &mut Findings) {
         .check(leased, Invariant::LeasedIsIndexed, || format!("{}: {state:?} with lease {:?}", after.id, after.lease));
 }
 
-fn times(before: Option<&Execution>, after: &Execution, findings: &mut Findings) {
+fn completion_time(after: &Execution, findings: &mut Findings) {
     findings.check(after.completed_at.is_some() == after.is_terminal(), Invariant::TimesAreStable, || {
         format!("{}: completed at {:?} in {}", after.id, after.completed_at, after.public_state())
     });
+}
+
+fn times(before: Option<&Execution>, after: &Execution, findings: &mut Findings) {
+    completion_time(after, findings);
     let started = before.and_then(|before| before.started_at);
     findings.check(started.is_none() || started == after.started_at, Invariant::TimesAreStable, || {
         format!("{}: started at {:?}, now {:?}", after.id, started, after.started_at)
@@ -169,10 +173,10 @@ fn resumed_attempt(step: &Step<'_>, before: Option<&Execution>, after: &Executio
     });
 }
 
-fn attempts(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
+fn attempts(mirror: &Mirror, after: &Execution, findings: &mut Findings) {
     let id = after.id;
     let mut count = 0;
-    for attempt in step.mirror.attempts(id) {
+    for attempt in mirror.attempts(id) {
         findings.check(attempt.index.0 == count, Invariant::AttemptsAreNumbered, || {
             format!("{id}: attempt {} where {count} was due", attempt.index)
         });
@@ -188,6 +192,14 @@ fn attempts(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
     }
     findings.check(count == after.attempt_count, Invariant::AttemptsAreNumbered, || {
         format!("{id}: {count} attempts stored, {} counted", after.attempt_count)
+    });
+    let current = mirror.get::<Attempt>(&Key::attempt(id, after.attempt_index));
+    let runs = current.is_some_and(|attempt| {
+        let leased = after.lease.as_ref().is_some_and(|lease| lease.id == attempt.lease_id);
+        !attempt.lifecycle.is_ended() && after.attempt_id == Some(attempt.id) && leased
+    });
+    findings.check(runs || !after.is_leased(), Invariant::AttemptsAreNumbered, || {
+        format!("{id}: leased with attempt {:?}", current.map(|attempt| (attempt.id, attempt.lifecycle)))
     });
     let points_at_last = after.attempt_count == 0 || after.attempt_index.0 + 1 == after.attempt_count;
     findings.check(points_at_last, Invariant::AttemptsAreNumbered, || {
@@ -251,6 +263,21 @@ fn stray_completions(step: &Step<'_>, findings: &mut Findings) {
         findings.check(entered, Invariant::OneCompletionEvent, || {
             format!("{id}: {} told of {outcome} though nothing ended", step.op())
         });
+    }
+}
+
+/// What executions and their attempts are at any moment.
+pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
+    for execution in mirror.all::<Execution>() {
+        vector(execution, findings);
+        completion_time(execution, findings);
+        // A purge takes the attempts of an execution away before the execution itself.
+        findings.check(!execution.purging || execution.is_terminal(), Invariant::PurgeIsComplete, || {
+            format!("{} is purged while {}", execution.id, execution.public_state())
+        });
+        if !execution.purging {
+            attempts(mirror, execution, findings);
+        }
     }
 }
 

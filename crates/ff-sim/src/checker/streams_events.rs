@@ -1,8 +1,5 @@
 //! Streams, summaries and purges.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use ff_core::TimestampMs;
 use ff_core::backend::streams::FrameMode;
 use ff_core::ids::ExecutionId;
 use ff_core::rules::streams::NULL_SENTINEL;
@@ -14,13 +11,7 @@ use super::mirror::Kind;
 use super::{Findings, Mirror, Step};
 use crate::invariants::Invariant;
 
-/// Executions that were purged.
-#[derive(Default)]
-pub(super) struct Memo {
-    pub(super) purged: BTreeMap<ExecutionId, TimestampMs>,
-}
-
-pub(super) fn commit(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) {
+pub(super) fn commit(step: &Step<'_>, findings: &mut Findings) {
     for (before, after) in step.changed::<Frame>() {
         if let (None, Some(after)) = (before, after) {
             frame(step, after, findings);
@@ -31,10 +22,10 @@ pub(super) fn commit(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) 
     }
     for (_, after) in step.changed::<Summary>() {
         if let Some(after) = after {
-            summary(step, after, findings);
+            summary(step.mirror, after, findings);
         }
     }
-    purges(step, memo, findings);
+    purges(step, findings);
 }
 
 fn frame(step: &Step<'_>, after: &Frame, findings: &mut Findings) {
@@ -59,8 +50,7 @@ fn head(step: &Step<'_>, before: Option<&StreamHead>, after: Option<&StreamHead>
         });
         return;
     };
-    let kept = !after.retention.has_durable || after.retention.expires_at.is_none();
-    findings.check(kept, Invariant::DurableFramesStay, || format!("{}: {:?}", after.execution, after.retention));
+    durable_stays(after, findings);
     let frames = step.changed::<Frame>().filter(|(before, frame)| {
         before.is_none() && frame.is_some_and(|f| f.execution == after.execution && f.index == after.index)
     });
@@ -88,8 +78,13 @@ fn head(step: &Step<'_>, before: Option<&StreamHead>, after: Option<&StreamHead>
     });
 }
 
-fn summary(step: &Step<'_>, after: &Summary, findings: &mut Findings) {
-    let head = step.mirror.get::<StreamHead>(&Key::stream_head(after.execution, after.index));
+fn durable_stays(head: &StreamHead, findings: &mut Findings) {
+    let kept = !head.retention.has_durable || head.retention.expires_at.is_none();
+    findings.check(kept, Invariant::DurableFramesStay, || format!("{}: {:?}", head.execution, head.retention));
+}
+
+fn summary(mirror: &Mirror, after: &Summary, findings: &mut Findings) {
+    let head = mirror.get::<StreamHead>(&Key::stream_head(after.execution, after.index));
     findings.check(head.is_some_and(|head| head.summary_version == after.version), Invariant::SummaryVersions, || {
         format!("{}: summary {} beside {head:?}", after.execution, after.version)
     });
@@ -98,10 +93,9 @@ fn summary(step: &Step<'_>, after: &Summary, findings: &mut Findings) {
         .check(!text.contains(NULL_SENTINEL), Invariant::SummaryVersions, || format!("{}: {text}", after.execution));
 }
 
-fn purges(step: &Step<'_>, memo: &mut Memo, findings: &mut Findings) {
+fn purges(step: &Step<'_>, findings: &mut Findings) {
     for (before, after) in step.changed::<Execution>() {
         let (Some(before), None) = (before, after) else { continue };
-        memo.purged.insert(before.id, step.now);
         findings.check(before.is_terminal(), Invariant::PurgeIsComplete, || {
             format!("{} was purged while {}", before.id, before.public_state())
         });
@@ -132,7 +126,7 @@ fn is_unresolved(mirror: &Mirror, edge: &Edge) -> bool {
     open && mirror.execution(edge.downstream).is_some_and(|downstream| !downstream.is_terminal())
 }
 
-/// Frames of a stream are all below its last id.
+/// What streams are at any moment, and that nothing is left of executions that are gone.
 pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
     for frame in mirror.all::<Frame>() {
         let head = mirror.get::<StreamHead>(&Key::stream_head(frame.execution, frame.index));
@@ -140,33 +134,27 @@ pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
             format!("{}: frame {} beyond its head", frame.execution, frame.frame.id)
         });
     }
+    mirror.all::<StreamHead>().for_each(|head| durable_stays(head, findings));
+    mirror.all::<Summary>().for_each(|document| summary(mirror, document, findings));
+    let traces = traces(mirror);
+    findings.check(traces.is_empty(), Invariant::PurgeIsComplete, || format!("left behind: {traces:?}"));
 }
 
-/// What is left of purged executions.
-pub(super) fn traces(mirror: &Mirror, memo: &Memo) -> Vec<Key> {
-    let purged: BTreeSet<ExecutionId> =
-        memo.purged.keys().copied().filter(|id| mirror.execution(*id).is_none()).collect();
-    if purged.is_empty() {
-        return Vec::new();
-    }
-    let belongs = |key: &Key, record: &Record| match &key.name {
-        Name::Execution(id) | Name::Definition(id) | Name::Payload(id) | Name::Outcome(id) | Name::Progress(id) => {
-            purged.contains(id)
-        }
-        Name::ExecutionTags(id) | Name::Attempt(id, _) | Name::AttemptUsage(id, _) | Name::Grant(id) => {
-            purged.contains(id)
-        }
-        Name::StreamHead(id, _) | Name::Frame(id, _, _) | Name::Summary(id, _) | Name::Suspension(id, _) => {
-            purged.contains(id)
-        }
-        Name::SignalTally(id) => purged.contains(id),
-        Name::Waitpoint(_) => Waitpoint::of(record).is_some_and(|waitpoint| purged.contains(&waitpoint.execution)),
-        Name::Signal(..) => Signal::of(record).is_some_and(|signal| purged.contains(&signal.execution)),
+/// What is left of executions that are gone.
+fn traces(mirror: &Mirror) -> Vec<Key> {
+    let gone = |id: ExecutionId| mirror.execution(id).is_none();
+    let is_trace = |key: &Key, record: &Record| match &key.name {
+        Name::Definition(id) | Name::Payload(id) | Name::Outcome(id) | Name::Progress(id) => gone(*id),
+        Name::ExecutionTags(id) | Name::Attempt(id, _) | Name::AttemptUsage(id, _) | Name::Grant(id) => gone(*id),
+        Name::StreamHead(id, _) | Name::Frame(id, _, _) | Name::Summary(id, _) => gone(*id),
+        Name::Suspension(id, _) | Name::SignalTally(id) => gone(*id),
+        Name::Waitpoint(_) => Waitpoint::of(record).is_some_and(|waitpoint| gone(waitpoint.execution)),
+        Name::Signal(..) => Signal::of(record).is_some_and(|signal| gone(signal.execution)),
         // Groups are the flow's, and go with its last member.
         Name::EdgeGroup(id, _) => {
-            purged.contains(id) && EdgeGroup::of(record).is_some_and(|group| mirror.flow(group.flow).is_none())
+            gone(*id) && EdgeGroup::of(record).is_some_and(|group| mirror.flow(group.flow).is_none())
         }
         _ => false,
     };
-    mirror.records().iter().filter(|(key, record)| belongs(key, record)).map(|(key, _)| key.clone()).collect()
+    mirror.records().iter().filter(|(key, record)| is_trace(key, record)).map(|(key, _)| key.clone()).collect()
 }

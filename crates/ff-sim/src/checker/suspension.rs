@@ -99,16 +99,22 @@ fn shown<'a>(step: &'a Step<'_>) -> Option<&'a SignalShown> {
 fn suspension(step: &Step<'_>, before: Option<&Suspension>, after: &Suspension, findings: &mut Findings) {
     let reopened = before.is_some_and(|before| before.closed.is_some()) && after.closed.is_none();
     findings.check(!reopened, Invariant::OneOpenSuspension, || format!("{}: {after:?} was closed", after.execution));
-    if after.closed.is_some() {
-        let home = after.execution.partition();
-        let left = after.waitpoints.iter().find(|id| {
-            step.mirror.get::<Waitpoint>(&Key::waitpoint(home, **id)).is_some_and(|waitpoint| waitpoint.state.is_open())
-        });
-        findings.check(left.is_none(), Invariant::ClosedWaitpointsStayClosed, || {
-            format!("{}: suspension {} is closed and waitpoint {left:?} is not", after.execution, after.ordinal)
-        });
-    }
+    closed_with_its_waitpoints(step.mirror, after, findings);
     condition(step, after, findings);
+}
+
+fn closed_with_its_waitpoints(mirror: &Mirror, suspension: &Suspension, findings: &mut Findings) {
+    if suspension.closed.is_none() {
+        return;
+    }
+    let home = suspension.execution.partition();
+    let is_open = |id: &WaitpointId| {
+        mirror.get::<Waitpoint>(&Key::waitpoint(home, *id)).is_some_and(|waitpoint| waitpoint.state.is_open())
+    };
+    let left = suspension.waitpoints.iter().find(|id| is_open(id));
+    findings.check(left.is_none(), Invariant::ClosedWaitpointsStayClosed, || {
+        format!("{}: suspension {} is closed and waitpoint {left:?} is not", suspension.execution, suspension.ordinal)
+    });
 }
 
 /// An open suspension's signals do not satisfy it; one that a signal resumed is satisfied.
@@ -120,13 +126,30 @@ fn condition(step: &Step<'_>, suspension: &Suspension, findings: &mut Findings) 
     };
     let by_signal = DELIVERIES.contains(&step.op()) || invariant == Invariant::BufferedSignalsCount;
     match suspension.closed {
-        None => findings.check(!holds, invariant, || {
-            format!("{}: satisfied and still open: {:?}", suspension.execution, suspension.condition)
-        }),
+        None => not_yet_satisfied(step.mirror, suspension, invariant, findings),
         Some((_, CloseReason::Resumed)) if by_signal => findings.check(holds, invariant, || {
             format!("{}: resumed though not satisfied: {:?}", suspension.execution, suspension.condition)
         }),
         Some(_) => {}
+    }
+}
+
+fn not_yet_satisfied(mirror: &Mirror, suspension: &Suspension, invariant: Invariant, findings: &mut Findings) {
+    findings.check(!holds(mirror, suspension, &suspension.condition), invariant, || {
+        format!("{}: satisfied and still open: {:?}", suspension.execution, suspension.condition)
+    });
+}
+
+/// What suspensions and their waitpoints are at any moment.
+pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
+    for execution in mirror.all::<Execution>() {
+        open_while_suspended(mirror, execution, findings);
+    }
+    for suspension in mirror.all::<Suspension>() {
+        closed_with_its_waitpoints(mirror, suspension, findings);
+        if suspension.closed.is_none() {
+            not_yet_satisfied(mirror, suspension, Invariant::ConditionIsHonoured, findings);
+        }
     }
 }
 

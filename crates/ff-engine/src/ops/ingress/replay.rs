@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{ReplayExecutionArgs, ReplayExecutionResult};
 use ff_core::backend::subscriptions::{LeaseChange, ReplayType};
-use ff_core::error::StateKind;
+use ff_core::error::{Entity, StateKind};
 use ff_core::ids::{ExecutionId, FlowId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::DEFAULT_MAX_REPLAY_COUNT;
@@ -75,6 +75,9 @@ impl Op for Replay {
 }
 
 async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
+    if execution.purging {
+        return Err(EngineError::not_found(Entity::Execution));
+    }
     if !execution.is_terminal() {
         return Err(StateKind::ExecutionNotTerminal.into());
     }

@@ -1,7 +1,8 @@
 //! A terminal execution has been kept long enough: it goes, with everything that belongs to it.
 //!
-//! What can be large (frames, signals, the edges of a flow whose last member goes) is dropped first, a slice per transaction; what
-//! lives in other families is dropped next; the execution record goes last, so that a purge that was cut short is taken up again.
+//! The purge begins with a mark, so that nobody opens again what is no longer whole. What can be large (frames, signals, the edges of
+//! a flow whose last member goes) is dropped first, a slice per transaction; what lives in other families is dropped next; the
+//! execution record goes last, so that a purge that was cut short is taken up again.
 
 mod elsewhere;
 mod remove;
@@ -19,7 +20,7 @@ use crate::records::{Edge, Execution, Flow, Waitpoint};
 use crate::store::{Store, Tx};
 use crate::verbs::{list_of, read_one};
 
-use remove::{Check, DropSlice, Progress, Remove};
+use remove::{Begin, DropSlice, Progress, Remove};
 
 /// Outgoing edges looked at; a flow takes no more per submission.
 const EDGES_MAX: usize = 10_000;
@@ -37,7 +38,7 @@ pub(crate) async fn purge<S: Store>(
     now: TimestampMs,
 ) -> Result<bool> {
     let rule = Rule { id, retention_ms, now };
-    let Some(execution) = engine.run(Check { rule }).await? else { return Ok(false) };
+    let Some(execution) = engine.run(Begin { rule }).await? else { return Ok(false) };
     thin_out(engine, rule, &execution).await?;
     elsewhere::forget(engine, &execution).await?;
     loop {
@@ -62,13 +63,14 @@ impl Rule {
         self.id.partition()
     }
 
-    /// The execution, if it is over and has been kept long enough.
+    /// The execution, if it is over and has been kept long enough, or was begun to be purged.
     async fn due(&self, tx: &mut dyn Tx) -> Result<Option<Execution>> {
         let now = self.now.min(tx.now());
         let execution = tx.get::<Execution>(Key::execution(self.id)).await?;
         Ok(execution.filter(|execution| {
             let since = execution.completed_at.filter(|_| execution.is_terminal());
-            since.is_some_and(|at| is_purge_due(at, self.retention_ms, execution.retention_ms, now))
+            let due = |at| execution.purging || is_purge_due(at, self.retention_ms, execution.retention_ms, now);
+            since.is_some_and(due)
         }))
     }
 
@@ -129,5 +131,63 @@ async fn drop_all<S: Store>(engine: &Engine<S>, rule: Rule, index: Index, with_f
         if !engine.run(DropSlice { rule, keys, with_flow }).await? {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::EngineError;
+    use ff_core::backend::claims::ClaimPolicy;
+    use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs};
+    use ff_core::backend::{Attempts, Claims, Ingress};
+    use ff_core::capability::CapabilitySet;
+    use ff_core::error::Entity;
+    use ff_core::ids::LaneId;
+
+    use super::*;
+    use crate::clock::{Clock, ManualClock};
+    use crate::engine::Settings;
+    use crate::memory::MemoryStore;
+
+    const KEPT_MS: u64 = 60_000;
+
+    /// An execution that is over and was tried twice, on an engine that purges in the smallest slices.
+    async fn over_after_two_attempts(clock: &ManualClock) -> Result<(Engine<MemoryStore>, ExecutionId)> {
+        let settings = Settings { slice: 1, retention_ms: KEPT_MS, ..Settings::default() };
+        let engine = Engine::open(MemoryStore::new(Arc::new(clock.clone())), settings).await?;
+        let lane = LaneId::new("default")?;
+        let id = ExecutionId::new(0, uuid::Uuid::from_u128(1));
+        engine.create_execution(CreateExecutionArgs::new(id, "acme".parse()?, lane.clone(), "task")).await?;
+        for attempt in 0..2 {
+            if attempt > 0 {
+                engine.replay_execution(replay_of(id)).await?;
+            }
+            let policy = ClaimPolicy::new("w".parse()?, "w-1".parse()?, 30_000);
+            let handle = engine.claim(&lane, &CapabilitySet::default(), policy).await?.expect("something to claim");
+            engine.complete(&handle, None).await?;
+        }
+        Ok((engine, id))
+    }
+
+    fn replay_of(execution_id: ExecutionId) -> ReplayExecutionArgs {
+        ReplayExecutionArgs { execution_id, reason: "again".to_owned(), requested_by: "ops".to_owned() }
+    }
+
+    #[tokio::test]
+    async fn a_purge_that_was_cut_short_leaves_nothing_to_replay() {
+        let clock = ManualClock::at(TimestampMs(1_000));
+        let (engine, id) = over_after_two_attempts(&clock).await.unwrap();
+        clock.advance(KEPT_MS);
+        let rule = Rule { id, retention_ms: KEPT_MS, now: clock.now() };
+        assert!(engine.run(Begin { rule }).await.unwrap().is_some());
+        assert!(matches!(engine.run(Remove { rule, slice: 1 }).await.unwrap(), Progress::More));
+
+        let replayed = engine.replay_execution(replay_of(id)).await;
+
+        assert!(matches!(replayed, Err(EngineError::NotFound { entity: Entity::Execution })), "{replayed:?}");
+        while engine.run_due(clock.now(), 10).await.unwrap().handled > 0 {}
+        assert_eq!(read_one::<Execution, _>(&engine.store, Key::execution(id)).await.unwrap(), None);
     }
 }

@@ -12,13 +12,13 @@ use crate::key::Key;
 use crate::records::{Attempt, Execution, Flow, Waitpoint};
 use crate::store::{Op, Tx};
 
-/// Whether the execution may go: over, kept long enough, and awaited by nobody.
-pub(super) struct Check {
+/// Marks the execution as going, if it may: over, kept long enough, and awaited by nobody.
+pub(super) struct Begin {
     pub(super) rule: Rule,
 }
 
 #[async_trait]
-impl Op for Check {
+impl Op for Begin {
     type Out = Option<Execution>;
 
     fn home(&self) -> Partition {
@@ -30,9 +30,15 @@ impl Op for Check {
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Execution>> {
-        let Some(execution) = self.rule.due(tx).await? else { return Ok(None) };
-        let awaited = self.rule.is_awaited(tx, &execution).await?;
-        Ok(Some(execution).filter(|_| !awaited))
+        let Some(mut execution) = self.rule.due(tx).await? else { return Ok(None) };
+        if self.rule.is_awaited(tx, &execution).await? {
+            return Ok(None);
+        }
+        if !execution.purging {
+            execution.begin_purge();
+            tx.put(execution.clone());
+        }
+        Ok(Some(execution))
     }
 }
 
