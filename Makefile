@@ -41,13 +41,16 @@ tools: ## install the test runner when it is missing
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
 	cargo fmt --all --check
+	cargo fmt --manifest-path benches/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path benches/Cargo.toml --target-dir target --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 .PHONY: fix
 fix: ## apply what formatter and lints can repair by themselves
 	cargo clippy --fix --allow-dirty --allow-staged --workspace --all-targets
 	cargo fmt --all
+	cargo fmt --manifest-path benches/Cargo.toml
 
 .PHONY: coverage
 coverage: ## every operation has shown every outcome the contract promises
