@@ -5,6 +5,7 @@ use ff_engine::codec::{decode_record, encode_key};
 use ff_engine::event::Event;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
+use ff_engine::store::Inspect;
 use rusqlite::Connection;
 
 use crate::error::explain;
@@ -18,27 +19,21 @@ const PAGE: i64 = 1_000;
 /// After every key.
 const END: [u8; 1] = [0xff];
 
-impl SqliteStore {
-    /// Every record, as it is now: for checkers.
-    ///
-    /// # Errors
-    /// `Corruption` when one does not decode.
-    pub async fn records(&self) -> Result<Vec<Record>> {
+impl Inspect for SqliteStore {
+    async fn records(&self) -> Result<Vec<Record>> {
         self.reading(all_records).await
     }
 
-    /// Every event that was not trimmed, oldest first: for checkers.
-    ///
-    /// # Errors
-    /// `Corruption` when one does not decode.
-    pub async fn event_log(&self) -> Result<Vec<Event>> {
+    async fn event_log(&self) -> Result<Vec<Event>> {
         self.reading(|db| {
             let events = tables::event::after(db, 0, usize::MAX)?;
             Ok(events.into_iter().map(|(_, event)| event).collect())
         })
         .await
     }
+}
 
+impl SqliteStore {
     /// Makes a record unreadable, as a damaged disk would.
     ///
     /// # Errors

@@ -87,6 +87,10 @@ impl Store for SqliteStore {
         self.writer.transact(op).await
     }
 
+    fn spans_partitions(&self) -> bool {
+        self.options.fast_paths
+    }
+
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         let keys = keys.to_vec();
         self.reading(move |db| keys.iter().map(|key| Ok(tables::load(db, key)?.map(|found| found.record))).collect())
@@ -95,7 +99,7 @@ impl Store for SqliteStore {
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
         let (indexes, bounds) = (indexes.to_vec(), bounds.clone());
-        self.reading(move |db| list_merged(db, &indexes, &bounds)).await
+        self.reading(move |db| tables::list_merged(db, &indexes, &bounds)).await
     }
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
@@ -143,20 +147,4 @@ impl Store for SqliteStore {
     async fn now(&self) -> Result<TimestampMs> {
         Ok(self.clock.now())
     }
-}
-
-/// The records of several indexes in one order.
-fn list_merged(db: &Connection, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-    let mut out = Vec::new();
-    for index in indexes {
-        out.extend(tables::list(db, index, bounds)?);
-    }
-    if indexes.len() > 1 {
-        out.sort_by(|a, b| a.position.cmp(&b.position));
-        if bounds.reverse {
-            out.reverse();
-        }
-        out.truncate(bounds.limit);
-    }
-    Ok(out)
 }

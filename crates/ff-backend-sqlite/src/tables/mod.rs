@@ -52,6 +52,22 @@ pub(crate) fn list(db: &Connection, index: &Index, bounds: &Bounds) -> Result<Ve
     }
 }
 
+/// The records of several indexes in one order.
+pub(crate) fn list_merged(db: &Connection, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+    let mut out = Vec::new();
+    for index in indexes {
+        out.extend(list(db, index, bounds)?);
+    }
+    if indexes.len() > 1 {
+        out.sort_by(|a, b| a.position.cmp(&b.position));
+        if bounds.reverse {
+            out.reverse();
+        }
+        out.truncate(bounds.limit);
+    }
+    Ok(out)
+}
+
 /// The keys that stand in an index, within bounds; no record is read.
 pub(crate) fn keys(db: &Connection, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
     match Place::of(index) {

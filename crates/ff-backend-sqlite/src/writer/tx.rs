@@ -9,11 +9,11 @@ use ff_core::error::BugKind;
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::codec::{encode_key, encode_record};
 use ff_engine::event::Event;
-use ff_engine::index::{Bounds, Entry, Index, Topic};
+use ff_engine::index::{Bounds, Entry, Index, Listed, Topic};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
-use ff_engine::store::Tx;
+use ff_engine::store::{Reach, Tx};
 
 use super::desk::Desk;
 use crate::error::explain;
@@ -24,14 +24,15 @@ use crate::tables::{self, Found, entry, execution, record};
 pub(crate) struct SqliteTx<'d> {
     desk: &'d mut Desk,
     now: TimestampMs,
+    reach: Reach,
     seen: HashMap<Key, Option<Found>>,
     overlay: Overlay,
 }
 
 impl<'d> SqliteTx<'d> {
-    pub(crate) fn new(desk: &'d mut Desk) -> Self {
+    pub(crate) fn new(desk: &'d mut Desk, reach: Reach) -> Self {
         let now = desk.clock.now();
-        Self { desk, now, seen: HashMap::new(), overlay: Overlay::default() }
+        Self { desk, now, reach, seen: HashMap::new(), overlay: Overlay::default() }
     }
 
     fn stored(&mut self, key: &Key) -> Result<Option<Found>> {
@@ -162,6 +163,14 @@ impl Tx for SqliteTx<'_> {
 
     fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>> {
         let found = self.scan(index, bounds);
+        Box::pin(std::future::ready(found))
+    }
+
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        let found = match self.reach {
+            Reach::Home => Err(EngineError::Bug(BugKind::DanglingReference)),
+            Reach::Everywhere => tables::list_merged(&self.desk.db, indexes, bounds),
+        };
         Box::pin(std::future::ready(found))
     }
 

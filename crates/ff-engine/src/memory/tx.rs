@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 
 use ff_core::backend::layer::BoxFuture;
-use ff_core::{Result, TimestampMs};
+use ff_core::error::BugKind;
+use ff_core::{EngineError, Result, TimestampMs};
 
 use crate::event::Event;
-use crate::index::{Bounds, Index, Position};
+use crate::index::{Bounds, Index, Listed, Position};
 use crate::key::Key;
 use crate::overlay::Overlay;
 use crate::records::Record;
-use crate::store::Tx;
+use crate::store::{Reach, Tx};
 
 use super::MemoryStore;
 use super::state::ABSENT;
@@ -26,13 +27,14 @@ pub(super) struct Writes {
 pub(super) struct MemoryTx<'s> {
     store: &'s MemoryStore,
     now: TimestampMs,
+    reach: Reach,
     seen: HashMap<Key, Option<Record>>,
     writes: Writes,
 }
 
 impl<'s> MemoryTx<'s> {
-    pub(super) fn new(store: &'s MemoryStore, now: TimestampMs) -> Self {
-        Self { store, now, seen: HashMap::new(), writes: Writes::default() }
+    pub(super) fn new(store: &'s MemoryStore, now: TimestampMs, reach: Reach) -> Self {
+        Self { store, now, reach, seen: HashMap::new(), writes: Writes::default() }
     }
 
     pub(super) fn preload(&mut self, keys: &[Key]) -> Result<()> {
@@ -65,7 +67,7 @@ impl<'s> MemoryTx<'s> {
 
     fn scan(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Record>> {
         let Some(owner) = index.owner() else {
-            return Err(ff_core::EngineError::Bug(ff_core::error::BugKind::DanglingReference));
+            return Err(EngineError::Bug(BugKind::DanglingReference));
         };
         let wider = self.writes.overlay.widen(bounds);
         let mut found: Vec<(Position, Record)> = Vec::new();
@@ -103,6 +105,14 @@ impl Tx for MemoryTx<'_> {
 
     fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>> {
         let found = self.scan(index, bounds);
+        Box::pin(std::future::ready(found))
+    }
+
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        let found = match self.reach {
+            Reach::Home => Err(EngineError::Bug(BugKind::DanglingReference)),
+            Reach::Everywhere => self.store.lock().list(indexes, bounds),
+        };
         Box::pin(std::future::ready(found))
     }
 
