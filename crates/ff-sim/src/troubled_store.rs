@@ -99,7 +99,11 @@ impl<O: Op> Op for Watched<O> {
         if self.dropped {
             return Err(broken("conflict"));
         }
-        *lock(&self.seen) = Some(Commit { home: self.op.home(), now: tx.now(), changes: last_writes(changes), events });
+        let home = match self.op.reach() {
+            Reach::Home => Some(self.op.home()),
+            Reach::Everywhere => None,
+        };
+        *lock(&self.seen) = Some(Commit { home, now: tx.now(), changes: last_writes(changes), events });
         Ok(out)
     }
 }

@@ -199,8 +199,9 @@ impl Checker {
         self.latest = self.latest.max(commit.now);
         let mut changes = Vec::with_capacity(commit.changes.len());
         for (key, after) in commit.changes {
-            self.findings.check(key.partition == commit.home, Invariant::SoundAnswers, || {
-                format!("a commit of {} writes {key:?}", commit.home)
+            let is_home = commit.home.is_none_or(|home| key.partition == home);
+            self.findings.check(is_home, Invariant::SoundAnswers, || {
+                format!("a commit of {:?} writes {key:?}", commit.home)
             });
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.as_ref());
