@@ -27,11 +27,8 @@ fn model(clock: Arc<dyn Clock>, spans_partitions: bool) -> MemoryStore {
 }
 
 async fn store(clock: Arc<dyn Clock>, form: Form, directory: &tempfile::TempDir) -> Result<SqliteStore> {
-    let options = if form.in_file {
-        SqliteOptions::file(directory.path().join("history.db"))
-    } else {
-        SqliteOptions::memory()
-    };
+    let options =
+        if form.in_file { SqliteOptions::file(directory.path().join("history.db")) } else { SqliteOptions::memory() };
     SqliteStore::open(options.clock(clock).fast_paths(form.fast_paths)).await
 }
 
@@ -47,7 +44,7 @@ fn play(seed: u64, steps: usize, form: Form) -> std::result::Result<Agreement, B
 /// Plays all seeds of a form, the first of which is the same for every form.
 #[allow(clippy::print_stdout, reason = "how much was compared is worth knowing")]
 fn agrees(form: Form) {
-    let (seeds, steps) = (number("FF_HISTORIES", 4), number("FF_HISTORY_STEPS", 150));
+    let (seeds, steps) = (number("FF_HISTORIES", 4), number("FF_HISTORY_STEPS", 100));
     let (mut answers, mut transactions) = (0, 0);
     for seed in 0..seeds as u64 {
         let agreement = play(seed, steps, form).unwrap_or_else(|difference| panic!("{difference}"));

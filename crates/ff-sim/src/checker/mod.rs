@@ -200,9 +200,8 @@ impl Checker {
         let mut changes = Vec::with_capacity(commit.changes.len());
         for (key, after) in commit.changes {
             let is_home = commit.home.is_none_or(|home| key.partition == home);
-            self.findings.check(is_home, Invariant::SoundAnswers, || {
-                format!("a commit of {:?} writes {key:?}", commit.home)
-            });
+            self.findings
+                .check(is_home, Invariant::SoundAnswers, || format!("a commit of {:?} writes {key:?}", commit.home));
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.as_ref());
             self.follow_places(&key, before.as_ref(), after.as_ref());
