@@ -30,11 +30,15 @@ CREATE TABLE execution (
   created_at       INTEGER,
   queue            BLOB,
   rank             INTEGER,
-  holder           TEXT,
   lease_expires_at INTEGER,
   completed_at     INTEGER,
   sweep_from       INTEGER,
-  body             BLOB NOT NULL
+  body             BLOB NOT NULL,
+  definition       BLOB,
+  payload          BLOB,
+  outcome          BLOB,
+  first_attempt    BLOB,
+  first_stream     BLOB
 ) STRICT;
 
 CREATE TABLE record (
@@ -51,8 +55,6 @@ CREATE INDEX execution_created_in ON execution (namespace, created_at, partition
 CREATE INDEX execution_eligible ON execution (queue, rank, partition, uuid) WHERE queue IS NOT NULL;
 
 CREATE INDEX execution_eligible_in ON execution (partition, lane, rank, uuid) WHERE queue IS NOT NULL;
-
-CREATE INDEX execution_held_by ON execution (holder, partition, uuid) WHERE holder IS NOT NULL;
 
 CREATE INDEX execution_kind_state ON execution (kind, state, created_at, partition DESC, uuid DESC) WHERE kind IS NOT NULL;
 

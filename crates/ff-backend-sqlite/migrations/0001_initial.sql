@@ -6,8 +6,9 @@ CREATE TABLE deployment (
   value INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- State and ownership of executions. `body` is the record; the other columns repeat what the indexes below sort by, and are NULL
--- where the record does not stand in the index.
+-- Executions. `body` is the record of state and ownership. The columns after `uuid` repeat what the indexes below sort by, and are NULL
+-- where the record does not stand in the index. The columns after `body` are records that hardly any execution is without, as long as
+-- they are small; an empty one is found in the table of records, a NULL one does not exist.
 CREATE TABLE execution (
   id               INTEGER PRIMARY KEY,
   partition        INTEGER NOT NULL,
@@ -19,11 +20,15 @@ CREATE TABLE execution (
   created_at       INTEGER,
   queue            BLOB,
   rank             INTEGER,
-  holder           TEXT,
   lease_expires_at INTEGER,
   completed_at     INTEGER,
   sweep_from       INTEGER,
-  body             BLOB NOT NULL
+  body             BLOB NOT NULL,
+  definition       BLOB,
+  payload          BLOB,
+  outcome          BLOB,
+  first_attempt    BLOB,
+  first_stream     BLOB
 ) STRICT;
 
 -- Within the same moment entries stand in order of partition and uuid. Lists that show the newest first are read backwards, so that
@@ -36,7 +41,6 @@ CREATE INDEX execution_created_in ON execution (namespace, created_at, partition
 CREATE INDEX execution_lane_state ON execution (lane, state, created_at, partition DESC, uuid DESC) WHERE lane IS NOT NULL;
 CREATE INDEX execution_kind_state ON execution (kind, state, created_at, partition DESC, uuid DESC) WHERE kind IS NOT NULL;
 CREATE INDEX execution_lease_expiry ON execution (lease_expires_at, partition, uuid) WHERE lease_expires_at IS NOT NULL;
-CREATE INDEX execution_held_by ON execution (holder, partition, uuid) WHERE holder IS NOT NULL;
 CREATE INDEX execution_terminal_in ON execution (partition, lane, completed_at, uuid) WHERE completed_at IS NOT NULL;
 CREATE INDEX execution_terminal ON execution (sweep_from, partition, uuid) WHERE sweep_from IS NOT NULL;
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ff_core::{EngineError, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Trouble, explain};
@@ -63,6 +64,8 @@ pub(crate) async fn blocking<T: Send + 'static>(job: impl FnOnce() -> Result<T> 
 
 fn settle(db: &Connection, busy_timeout: Duration) -> Result<()> {
     db.set_prepared_statement_cache_capacity(STATEMENTS);
+    // A plan that depends on values would be made anew for each of them.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(explain)?;
     db.busy_timeout(busy_timeout).map_err(explain)
 }
 

@@ -42,11 +42,15 @@ pub(crate) struct KeyRange {
     prefix: Vec<u8>,
     /// Bytes of the number.
     width: usize,
+    /// The one record of the list that may stand in the row of its execution, and its position.
+    pub(crate) first: Option<(Position, Key)>,
 }
 
 impl KeyRange {
     fn attempts(execution: ExecutionId) -> Self {
-        Self::behind(&Key::attempt(execution, AttemptIndex(0)), 4, 4)
+        let first = Key::attempt(execution, AttemptIndex(0));
+        let range = Self::behind(&first, 4, 4);
+        Self { first: Some((Position::new(0, []), first)), ..range }
     }
 
     fn frames(execution: ExecutionId, attempt: AttemptIndex) -> Self {
@@ -56,7 +60,7 @@ impl KeyRange {
     fn behind(first: &Key, tail: usize, width: usize) -> Self {
         let mut prefix = encode_key(first);
         prefix.truncate(prefix.len() - tail);
-        Self { prefix, width }
+        Self { prefix, width, first: None }
     }
 
     /// The key at a position, or beyond either end.
@@ -205,7 +209,6 @@ impl Place {
             Index::Due(DueKind::LeaseExpiry) => {
                 columns(Some("lease_expires_at"), "lease_expires_at IS NOT NULL", vec![])
             }
-            Index::LeasesOf(instance) => columns(None, "holder = ?", vec![text(instance)]),
             Index::TerminalIn(home, lane) => columns(
                 Some("completed_at"),
                 "partition = ? AND lane = ? AND completed_at IS NOT NULL",
@@ -230,7 +233,6 @@ impl Place {
                 | Index::LaneState(..)
                 | Index::KindState(..)
                 | Index::Due(DueKind::LeaseExpiry)
-                | Index::LeasesOf(_)
                 | Index::TerminalIn(..)
                 | Index::Terminal
                 | Index::AttemptsOf(_)

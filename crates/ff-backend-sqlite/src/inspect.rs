@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use crate::error::explain;
 use crate::indexes::Place;
 use crate::store::SqliteStore;
+use crate::tables::satellite::{self, Satellite};
 use crate::tables::{self, entry, execution, record};
 
 /// Records read at a time.
@@ -41,13 +42,20 @@ impl SqliteStore {
     pub async fn damage(&self, key: Key) -> Result<()> {
         self.change_behind_the_back(move |db| match key.name {
             Name::Execution(id) => {
-                let (partition, uuid) = (i64::from(id.partition().index()), *id.uuid().as_bytes());
+                let (partition, uuid) = execution::address(id);
                 let sql = "UPDATE execution SET body = x'c1' WHERE partition = ? AND uuid = ?";
                 db.execute(sql, rusqlite::params![partition, uuid]).map(drop).map_err(explain)
             }
             _ => {
                 let sql = "UPDATE record SET body = x'c1' WHERE key = ?";
-                db.execute(sql, [encode_key(&key)]).map(drop).map_err(explain)
+                db.execute(sql, [encode_key(&key)]).map_err(explain)?;
+                let Some((id, satellite)) = Satellite::of(&key) else { return Ok(()) };
+                let (partition, uuid) = execution::address(id);
+                let column = satellite.column();
+                let sql = format!(
+                    "UPDATE execution SET {column} = x'c1' WHERE partition = ? AND uuid = ? AND length({column}) > 0"
+                );
+                db.execute(&sql, rusqlite::params![partition, uuid]).map(drop).map_err(explain)
             }
         })
         .await
@@ -59,11 +67,11 @@ impl SqliteStore {
     /// Whatever the database answers.
     pub async fn lose_index_entries(&self, key: Key) -> Result<()> {
         self.change_behind_the_back(move |db| {
-            let Some(found) = tables::load(db, &key)? else { return Ok(()) };
-            if let Some(row) = found.row {
-                execution::restore(db, row, &execution::Shadow::default()).map_err(explain)?;
+            let Some(record) = tables::load(db, &key)? else { return Ok(()) };
+            if let Record::Execution(found) = &record {
+                execution::restore(db, found.id, &execution::Shadow::default()).map_err(explain)?;
             }
-            for entry in found.record.entries().iter().filter(|entry| Place::is_rows(&entry.index)) {
+            for entry in record.entries().iter().filter(|entry| Place::is_rows(&entry.index)) {
                 entry::delete(db, entry).map_err(explain)?;
             }
             Ok(())
@@ -84,10 +92,17 @@ fn all_records(db: &Connection) -> Result<Vec<Record>> {
     let mut row = 0;
     loop {
         let page = execution::page(db, row, PAGE)?;
-        let Some((last, _, _)) = page.last() else { break };
-        row = *last;
-        for (_, id, body) in &page {
-            out.push(decode_record(&Key::execution(*id), body)?);
+        let Some((_, last)) = page.last() else { break };
+        row = last.row;
+        for (id, stored) in page {
+            out.push(stored.record?);
+            for satellite in Satellite::ALL {
+                // What stands elsewhere is found there.
+                let cell = &stored.cells[satellite as usize];
+                if cell.is_here() {
+                    out.extend(satellite::decode(db, &satellite.key(id), cell)?);
+                }
+            }
         }
     }
     let mut key = Vec::new();

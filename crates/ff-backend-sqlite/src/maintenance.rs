@@ -7,7 +7,7 @@ use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
 use ff_engine::codec::{decode_record, encode_key, key_prefix};
 use ff_engine::index::{Bounds, Index};
-use ff_engine::key::Key;
+use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 use rusqlite::Connection;
 
@@ -18,6 +18,7 @@ use crate::options::Location;
 use crate::store::SqliteStore;
 use crate::tables::entry::RawEntry;
 use crate::tables::execution::Shadow;
+use crate::tables::satellite::{self, Cell, Satellite};
 use crate::tables::{self, entry, execution, record};
 
 /// Records looked at in one go.
@@ -137,19 +138,19 @@ fn check_executions(db: &Connection, report: &mut CheckReport) -> Result<()> {
     let mut after = 0;
     loop {
         let page = execution::page(db, after, PAGE as i64)?;
-        let Some((last, _, _)) = page.last() else { return Ok(()) };
-        after = *last;
-        for (_, id, body) in &page {
-            report.records += 1;
-            let key = Key::execution(*id);
-            match decode_record(&key, body) {
-                Ok(record) => {
-                    let wrong = missing(db, &key, &record)?;
-                    if wrong > 0 {
-                        report.problems.push(format!("{id}: {wrong} index entries are missing or wrong"));
-                    }
+        let Some((_, last)) = page.last() else { return Ok(()) };
+        after = last.row;
+        for (id, stored) in page {
+            check_one(db, &Key::execution(id), stored.record, report)?;
+            for satellite in Satellite::ALL {
+                let key = satellite.key(id);
+                match satellite::decode(db, &key, &stored.cells[satellite as usize]).transpose() {
+                    // What stands elsewhere is looked at there.
+                    Some(Ok(_)) if stored.cells[satellite as usize] == Cell::Elsewhere => {}
+                    Some(record) => check_one(db, &key, record, report)?,
+                    None if stored.cells[satellite as usize] == Cell::Absent => {}
+                    None => report.problems.push(format!("{key:?}: is said to stand among the records and does not")),
                 }
-                Err(error) => report.problems.push(error.to_string()),
             }
         }
     }
@@ -162,19 +163,26 @@ fn check_records(db: &Connection, report: &mut CheckReport) -> Result<()> {
         let Some((last, _)) = page.last() else { return Ok(()) };
         after.clone_from(last);
         for (bytes, body) in &page {
-            report.records += 1;
-            let read = tables::readable(bytes).and_then(|key| Ok((decode_record(&key, body)?, key)));
-            match read {
-                Ok((record, key)) => {
-                    let wrong = missing(db, &key, &record)?;
-                    if wrong > 0 {
-                        report.problems.push(format!("{key:?}: {wrong} index entries are missing"));
-                    }
-                }
+            match tables::readable(bytes) {
+                Ok(key) => check_one(db, &key, decode_record(&key, body), report)?,
                 Err(error) => report.problems.push(error.to_string()),
             }
         }
     }
+}
+
+fn check_one(db: &Connection, key: &Key, record: Result<Record>, report: &mut CheckReport) -> Result<()> {
+    report.records += 1;
+    match record {
+        Ok(record) => {
+            let wrong = missing(db, key, &record)?;
+            if wrong > 0 {
+                report.problems.push(format!("{key:?}: {wrong} index entries are missing or wrong"));
+            }
+        }
+        Err(error) => report.problems.push(error.to_string()),
+    }
+    Ok(())
 }
 
 fn check_entries(db: &Connection, report: &mut CheckReport) -> Result<()> {
@@ -210,7 +218,7 @@ fn missing(db: &Connection, key: &Key, record: &Record) -> Result<usize> {
 fn is_declared(db: &Connection, raw: &RawEntry, key: &[u8]) -> Result<bool> {
     let Ok(key) = tables::readable(key) else { return Ok(false) };
     match tables::load(db, &key) {
-        Ok(Some(found)) => Ok(found.record.entries().iter().any(|entry| RawEntry::of(entry) == *raw)),
+        Ok(Some(record)) => Ok(record.entries().iter().any(|entry| RawEntry::of(entry) == *raw)),
         Ok(None) => Ok(false),
         Err(EngineError::Validation { .. }) => Ok(true),
         Err(error) => Err(error),
@@ -256,6 +264,12 @@ fn keys_in(db: &Connection, partition: Partition) -> Result<Vec<Key>> {
 
 /// What lies beside an execution.
 fn belongings(db: &Connection, execution: &Key, keys: &mut Vec<Key>) -> Result<()> {
+    if let Name::Execution(id) = execution.name
+        && let Some(stored) = execution::load(db, id)?
+    {
+        let here = |satellite: &Satellite| stored.cells[*satellite as usize].is_here();
+        keys.extend(Satellite::ALL.into_iter().filter(here).map(|satellite| satellite.key(id)));
+    }
     let mut prefix = encode_key(execution);
     prefix.pop();
     pages(db, &prefix, keys)
@@ -278,15 +292,15 @@ fn repair(db: &Connection, keys: &[Key]) -> Result<usize> {
     let mut repaired = 0;
     for key in keys {
         // One that does not decode declares nothing; it is for the check to report.
-        let Ok(Some(found)) = tables::load(db, key) else { continue };
-        let wrong = missing(db, key, &found.record)?;
+        let Ok(Some(record)) = tables::load(db, key) else { continue };
+        let wrong = missing(db, key, &record)?;
         if wrong == 0 {
             continue;
         }
         repaired += wrong;
-        let entries = found.record.entries();
-        if let Some(row) = found.row {
-            execution::restore(db, row, &Shadow::of(&entries)).map_err(explain)?;
+        let entries = record.entries();
+        if let Record::Execution(found) = &record {
+            execution::restore(db, found.id, &Shadow::of(&entries)).map_err(explain)?;
         }
         let bytes = encode_key(key);
         for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {

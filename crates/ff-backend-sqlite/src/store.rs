@@ -93,8 +93,7 @@ impl Store for SqliteStore {
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         let keys = keys.to_vec();
-        self.reading(move |db| keys.iter().map(|key| Ok(tables::load(db, key)?.map(|found| found.record))).collect())
-            .await
+        self.reading(move |db| keys.iter().map(|key| tables::load(db, key)).collect()).await
     }
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {

@@ -2,9 +2,7 @@
 
 use ff_core::TimestampMs;
 use ff_core::capability::RequirementClass;
-use ff_core::ids::{
-    AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId, WorkerInstanceId,
-};
+use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId};
 use ff_core::partition::Partition;
 use ff_core::state::PublicState;
 use serde::{Deserialize, Serialize};
@@ -72,8 +70,6 @@ pub enum Index {
     AttachedTo(BudgetId),
     /// Classes of work a lane has seen, in any namespace.
     ClassesOfLane(LaneId),
-    /// Executions held by a worker instance, by id.
-    LeasesOf(WorkerInstanceId),
     /// Leases that were lost, by expiry.
     LostLeases,
     /// Executions of a partition, by id.
@@ -286,7 +282,7 @@ impl Entry {
 }
 
 /// Which part of an index is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bounds {
     /// Only positions after this one.
     pub after: Option<Position>,

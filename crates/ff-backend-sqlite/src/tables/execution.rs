@@ -6,10 +6,11 @@ use ff_engine::codec::{decode_record, encode_queue};
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
-use rusqlite::types::{ToSql, Value};
+use rusqlite::types::{ToSql, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 
-use super::{Found, number};
+use super::number;
+use super::satellite::{self, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::{Columns, position_of};
 
@@ -23,14 +24,13 @@ pub(crate) struct Shadow {
     created_at: Option<i64>,
     queue: Option<Vec<u8>>,
     rank: Option<i64>,
-    holder: Option<String>,
     lease_expires_at: Option<i64>,
     completed_at: Option<i64>,
     sweep_from: Option<i64>,
 }
 
 /// The columns of a shadow, in the order of [`Shadow::values`].
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 10] = [
     "namespace",
     "lane",
     "kind",
@@ -38,7 +38,6 @@ const COLUMNS: [&str; 11] = [
     "created_at",
     "queue",
     "rank",
-    "holder",
     "lease_expires_at",
     "completed_at",
     "sweep_from",
@@ -61,7 +60,6 @@ impl Shadow {
                     shadow.queue = Some(encode_queue(namespace, lane, class));
                     shadow.rank = Some(position.major);
                 }
-                Index::LeasesOf(instance) => shadow.holder = Some(instance.to_string()),
                 Index::Due(DueKind::LeaseExpiry) => shadow.lease_expires_at = Some(position.major),
                 Index::TerminalIn(..) => shadow.completed_at = Some(position.major),
                 Index::Terminal => shadow.sweep_from = Some(position.major),
@@ -80,7 +78,6 @@ impl Shadow {
             &self.created_at,
             &self.queue,
             &self.rank,
-            &self.holder,
             &self.lease_expires_at,
             &self.completed_at,
             &self.sweep_from,
@@ -97,7 +94,6 @@ impl Shadow {
             self.created_at == other.created_at,
             self.queue == other.queue,
             self.rank == other.rank,
-            self.holder == other.holder,
             self.lease_expires_at == other.lease_expires_at,
             self.completed_at == other.completed_at,
             self.sweep_from == other.sweep_from,
@@ -106,7 +102,7 @@ impl Shadow {
     }
 }
 
-fn address(id: ExecutionId) -> (i64, [u8; 16]) {
+pub(crate) fn address(id: ExecutionId) -> (i64, [u8; 16]) {
     (i64::from(id.partition().index()), *id.uuid().as_bytes())
 }
 
@@ -119,53 +115,131 @@ fn id_of(row: &Row<'_>, partition: usize, uuid: usize) -> rusqlite::Result<Execu
     Ok(ExecutionId::from_bytes(bytes))
 }
 
-/// The execution with this id.
-pub(crate) fn load(db: &Connection, id: ExecutionId) -> Result<Option<Found>> {
-    let (partition, uuid) = address(id);
-    let mut statement =
-        db.prepare_cached("SELECT id, body FROM execution WHERE partition = ? AND uuid = ?").map_err(explain)?;
-    let mut rows = statement.query(params![partition, uuid]).map_err(explain)?;
-    let Some(row) = rows.next().map_err(explain)? else { return Ok(None) };
-    let body = row.get_ref(1).map_err(explain)?;
-    let bytes = body.as_blob().map_err(|_| corrupt("an execution has no bytes"))?;
-    let record = decode_record(&Key::execution(id), bytes)?;
-    Ok(Some(Found { row: Some(row.get(0).map_err(explain)?), record }))
+/// A row: the execution and what stands beside it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) row: i64,
+    /// The execution, or why it cannot be read.
+    pub(crate) record: Result<Record>,
+    /// In the order of [`Satellite`].
+    pub(crate) cells: [Cell; Satellite::ALL.len()],
 }
 
-/// Adds an execution.
-pub(crate) fn insert(db: &Connection, id: ExecutionId, shadow: &Shadow, body: &[u8]) -> rusqlite::Result<()> {
-    let (partition, uuid) = address(id);
-    let mut statement = db.prepare_cached(
-        "INSERT INTO execution (partition, uuid, body, namespace, lane, kind, state, created_at, queue, rank, holder,
-                                lease_expires_at, completed_at, sweep_from)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-    )?;
-    let fixed: [&dyn ToSql; 3] = [&partition, &uuid, &body];
-    statement.execute(params_from_iter(fixed.into_iter().chain(shadow.values()))).map(drop)
+impl Stored {
+    /// The number of no row.
+    pub(crate) const NO_ROW: i64 = 0;
+
+    /// An execution that has no row yet.
+    pub(crate) fn missing() -> Self {
+        let record = Err(ff_core::EngineError::not_found(ff_core::error::Entity::Execution));
+        Self { row: Self::NO_ROW, record, cells: Default::default() }
+    }
 }
 
-/// Rewrites an execution. Columns that stay as they are are not named, so that their indexes are left alone.
-pub(crate) fn update(db: &Connection, row: i64, old: &Shadow, new: &Shadow, body: &[u8]) -> rusqlite::Result<()> {
-    let changed = old.difference(new);
-    let is_changed = |bit: &usize| changed & (1 << bit) != 0;
-    let mut sql = String::with_capacity(160);
-    sql.push_str("UPDATE execution SET body = ?");
-    for bit in (0..COLUMNS.len()).filter(is_changed) {
+const WHOLE_ROW: &str = "id, body, definition, payload, outcome, first_attempt, first_stream";
+
+fn whole_row(id: ExecutionId, row: &Row<'_>, from: usize) -> rusqlite::Result<Stored> {
+    let body = row.get_ref(from + 1)?.as_blob().unwrap_or_default();
+    let mut cells: [Cell; Satellite::ALL.len()] = Default::default();
+    for (at, cell) in cells.iter_mut().enumerate() {
+        *cell = Cell::read(row.get(from + 2 + at)?);
+    }
+    Ok(Stored { row: row.get(from)?, record: decode_record(&Key::execution(id), body), cells })
+}
+
+/// The row of an execution.
+pub(crate) fn load(db: &Connection, id: ExecutionId) -> Result<Option<Stored>> {
+    const SQL: &str = "SELECT id, body, definition, payload, outcome, first_attempt, first_stream
+                       FROM execution WHERE partition = ? AND uuid = ?";
+    let (partition, uuid) = address(id);
+    db.prepare_cached(SQL)
+        .and_then(|mut statement| statement.query_row(params![partition, uuid], |row| whole_row(id, row, 0)).optional())
+        .map_err(explain)
+}
+
+/// The execution alone.
+pub(crate) fn load_record(db: &Connection, id: ExecutionId) -> Result<Option<Record>> {
+    let (partition, uuid) = address(id);
+    let found = db
+        .prepare_cached("SELECT body FROM execution WHERE partition = ? AND uuid = ?")
+        .and_then(|mut statement| {
+            statement
+                .query_row(params![partition, uuid], |row| {
+                    let body = row.get_ref(0)?.as_blob().unwrap_or_default();
+                    Ok(decode_record(&Key::execution(id), body))
+                })
+                .optional()
+        })
+        .map_err(explain)?;
+    found.transpose()
+}
+
+/// What is to change in a row; what is not named stays as it is, and so do the indexes over it.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// The record, and the columns before and after.
+    pub(crate) execution: Option<(Vec<u8>, Shadow, Shadow)>,
+    /// What each column is to hold; an empty one says that the record stands elsewhere.
+    pub(crate) cells: [Option<Option<Vec<u8>>>; Satellite::ALL.len()],
+}
+
+impl Change {
+    /// The columns that change, with their new values.
+    fn columns(&self) -> Vec<(&'static str, &dyn ToSql)> {
+        let mut columns: Vec<(&'static str, &dyn ToSql)> = Vec::with_capacity(8);
+        if let Some((body, old, new)) = &self.execution {
+            columns.push(("body", body));
+            let changed = old.difference(new);
+            let values = new.values();
+            let named = COLUMNS.into_iter().zip(values).enumerate();
+            columns.extend(named.filter(|(bit, _)| changed & (1 << bit) != 0).map(|(_, column)| column));
+        }
+        for (at, cell) in self.cells.iter().enumerate() {
+            if let Some(cell) = cell {
+                columns.push((satellite::COLUMNS[at], cell));
+            }
+        }
+        columns
+    }
+}
+
+/// Adds an execution with what stands beside it; says in which row.
+pub(crate) fn insert(db: &Connection, id: ExecutionId, change: &Change) -> rusqlite::Result<i64> {
+    let (partition, uuid) = address(id);
+    let columns = change.columns();
+    let mut sql = String::with_capacity(240);
+    sql.push_str("INSERT INTO execution (partition, uuid");
+    for (name, _) in &columns {
         sql.push_str(", ");
-        sql.push_str(COLUMNS[bit]);
+        sql.push_str(name);
+    }
+    sql.push_str(") VALUES (?, ?");
+    sql.push_str(&", ?".repeat(columns.len()));
+    sql.push(')');
+    let fixed: [&dyn ToSql; 2] = [&partition, &uuid];
+    let values = columns.iter().map(|(_, value)| *value);
+    db.prepare_cached(&sql)?.insert(params_from_iter(fixed.into_iter().chain(values)))
+}
+
+/// Changes a row; says which.
+pub(crate) fn update(db: &Connection, row: i64, change: &Change) -> rusqlite::Result<i64> {
+    let columns = change.columns();
+    let mut sql = String::with_capacity(160);
+    for (name, _) in &columns {
+        sql.push_str(if sql.is_empty() { "UPDATE execution SET " } else { ", " });
+        sql.push_str(name);
         sql.push_str(" = ?");
     }
     sql.push_str(" WHERE id = ?");
-    let values = new.values();
-    let named = (0..COLUMNS.len()).filter(is_changed).map(|bit| values[bit]);
-    let first: [&dyn ToSql; 1] = [&body];
     let last: [&dyn ToSql; 1] = [&row];
-    db.prepare_cached(&sql)?.execute(params_from_iter(first.into_iter().chain(named).chain(last))).map(drop)
+    let values = columns.iter().map(|(_, value)| *value);
+    db.prepare_cached(&sql)?.execute(params_from_iter(values.chain(last)))?;
+    Ok(row)
 }
 
-/// Removes an execution.
-pub(crate) fn delete(db: &Connection, id: ExecutionId) -> rusqlite::Result<()> {
-    db.prepare_cached("DELETE FROM execution WHERE partition = ? AND uuid = ?")?.execute(address(id)).map(drop)
+/// Removes an execution and what stands beside it.
+pub(crate) fn delete(db: &Connection, row: i64) -> rusqlite::Result<()> {
+    db.prepare_cached("DELETE FROM execution WHERE id = ?")?.execute([row]).map(drop)
 }
 
 /// Executions in the order of an index.
@@ -229,7 +303,6 @@ pub(crate) fn wrong_columns(stored: &[Value], shadow: &Shadow) -> usize {
 }
 
 fn holds(stored: &Value, wanted: &dyn ToSql) -> bool {
-    use rusqlite::types::{ToSqlOutput, ValueRef};
     let wanted = match wanted.to_sql() {
         Ok(ToSqlOutput::Borrowed(value)) => Value::try_from(value).ok(),
         Ok(ToSqlOutput::Owned(value)) => Some(value),
@@ -238,18 +311,24 @@ fn holds(stored: &Value, wanted: &dyn ToSql) -> bool {
     wanted.as_ref().is_some_and(|wanted| ValueRef::from(stored) == ValueRef::from(wanted))
 }
 
-/// Writes all columns anew.
-pub(crate) fn restore(db: &Connection, row: i64, shadow: &Shadow) -> rusqlite::Result<()> {
-    let sql = format!("UPDATE execution SET {} WHERE id = ?", COLUMNS.map(|column| format!("{column} = ?")).join(", "));
-    let last: [&dyn ToSql; 1] = [&row];
+/// Writes the columns of all indexes anew.
+pub(crate) fn restore(db: &Connection, id: ExecutionId, shadow: &Shadow) -> rusqlite::Result<()> {
+    let (partition, uuid) = address(id);
+    let columns = COLUMNS.map(|column| format!("{column} = ?")).join(", ");
+    let sql = format!("UPDATE execution SET {columns} WHERE partition = ? AND uuid = ?");
+    let last: [&dyn ToSql; 2] = [&partition, &uuid];
     db.prepare_cached(&sql)?.execute(params_from_iter(shadow.values().into_iter().chain(last))).map(drop)
 }
 
-/// One page of all executions after a row: row, id, stored bytes.
-pub(crate) fn page(db: &Connection, after: i64, limit: i64) -> Result<Vec<(i64, ExecutionId, Vec<u8>)>> {
+/// One page of all rows after one.
+pub(crate) fn page(db: &Connection, after: i64, limit: i64) -> Result<Vec<(ExecutionId, Stored)>> {
+    let sql = format!("SELECT partition, uuid, {WHOLE_ROW} FROM execution WHERE id > ? ORDER BY id LIMIT ?");
     let query = || -> rusqlite::Result<Vec<_>> {
-        db.prepare_cached("SELECT id, partition, uuid, body FROM execution WHERE id > ? ORDER BY id LIMIT ?")?
-            .query_map(params![after, limit], |row| Ok((row.get(0)?, id_of(row, 1, 2)?, row.get(3)?)))?
+        db.prepare_cached(&sql)?
+            .query_map(params![after, limit], |row| {
+                let id = id_of(row, 0, 1)?;
+                Ok((id, whole_row(id, row, 2)?))
+            })?
             .collect()
     };
     query().map_err(explain)

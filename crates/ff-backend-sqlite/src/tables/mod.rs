@@ -4,6 +4,7 @@ pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod execution;
 pub(crate) mod record;
+pub(crate) mod satellite;
 
 use ff_core::Result;
 use ff_engine::codec::decode_key;
@@ -13,24 +14,24 @@ use ff_engine::records::Record;
 use rusqlite::Connection;
 
 use crate::error::corrupt;
-use crate::indexes::Place;
-
-/// A stored record, and the row it was found in where its table has rows.
-#[derive(Clone, Debug)]
-pub(crate) struct Found {
-    pub(crate) row: Option<i64>,
-    pub(crate) record: Record,
-}
+use crate::indexes::{KeyRange, Place};
+use satellite::Satellite;
 
 /// The record of a key. Ownership is read out of its execution.
-pub(crate) fn load(db: &Connection, key: &Key) -> Result<Option<Found>> {
-    match key.name {
-        Name::Execution(id) => execution::load(db, id),
-        Name::Fence(id) => Ok(execution::load(db, id)?.map(|found| match found.record {
-            Record::Execution(execution) => Found { row: None, record: execution.ownership().into() },
-            record => Found { row: None, record },
-        })),
-        _ => Ok(record::load(db, key)?.map(|record| Found { row: None, record })),
+pub(crate) fn load(db: &Connection, key: &Key) -> Result<Option<Record>> {
+    match (key.name.clone(), Satellite::of(key)) {
+        (Name::Execution(id), _) => execution::load_record(db, id),
+        (Name::Fence(id), _) => Ok(execution::load_record(db, id)?.map(ownership)),
+        (_, Some((id, satellite))) => satellite::load(db, id, satellite),
+        _ => record::load(db, key),
+    }
+}
+
+/// Ownership as a part of an execution.
+pub(crate) fn ownership(record: Record) -> Record {
+    match record {
+        Record::Execution(execution) => execution.ownership().into(),
+        other => other,
     }
 }
 
@@ -39,12 +40,12 @@ pub(crate) fn list(db: &Connection, index: &Index, bounds: &Bounds) -> Result<Ve
     let listed = |(position, record)| Listed { index: index.clone(), position, record };
     match Place::of(index) {
         Place::Columns(columns) => Ok(execution::list(db, &columns, bounds)?.into_iter().map(listed).collect()),
-        Place::Keys(range) => Ok(record::list(db, &range, bounds)?.into_iter().map(listed).collect()),
+        Place::Keys(range) => Ok(list_keys(db, &range, bounds)?.into_iter().map(listed).collect()),
         Place::Rows(list) => {
             let mut out = Vec::new();
             for (position, bytes) in entry::list(db, &list, bounds)? {
-                if let Some(found) = load(db, &readable(&bytes)?)? {
-                    out.push(listed((position, found.record)));
+                if let Some(record) = load(db, &readable(&bytes)?)? {
+                    out.push(listed((position, record)));
                 }
             }
             Ok(out)
@@ -54,25 +55,32 @@ pub(crate) fn list(db: &Connection, index: &Index, bounds: &Bounds) -> Result<Ve
 
 /// The records of several indexes in one order.
 pub(crate) fn list_merged(db: &Connection, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-    let mut out = Vec::new();
-    for index in indexes {
-        out.extend(list(db, index, bounds)?);
+    let lists = indexes.iter().map(|index| list(db, index, bounds)).collect::<Result<_>>()?;
+    Ok(merge(lists, bounds))
+}
+
+/// Several lists, each within bounds, as one.
+pub(crate) fn merge(mut lists: Vec<Vec<Listed>>, bounds: &Bounds) -> Vec<Listed> {
+    if lists.len() < 2 {
+        return lists.pop().unwrap_or_default();
     }
-    if indexes.len() > 1 {
-        out.sort_by(|a, b| a.position.cmp(&b.position));
-        if bounds.reverse {
-            out.reverse();
-        }
-        out.truncate(bounds.limit);
+    let mut out: Vec<Listed> = lists.into_iter().flatten().collect();
+    out.sort_by(|a, b| a.position.cmp(&b.position));
+    if bounds.reverse {
+        out.reverse();
     }
-    Ok(out)
+    out.truncate(bounds.limit);
+    out
 }
 
 /// The keys that stand in an index, within bounds; no record is read.
 pub(crate) fn keys(db: &Connection, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
     match Place::of(index) {
         Place::Columns(columns) => execution::keys(db, &columns, bounds),
-        Place::Keys(range) => record::keys(db, &range, bounds),
+        Place::Keys(range) => {
+            let listed = list_keys(db, &range, bounds)?;
+            Ok(listed.into_iter().map(|(position, record)| (position, record.key())).collect())
+        }
         Place::Rows(list) => entry::list(db, &list, bounds)?
             .into_iter()
             .map(|(position, bytes)| Ok((position, readable(&bytes)?)))
@@ -80,11 +88,34 @@ pub(crate) fn keys(db: &Connection, index: &Index, bounds: &Bounds) -> Result<Ve
     }
 }
 
+/// Records in the order of their keys, with the first one out of the row of its execution.
+fn list_keys(db: &Connection, range: &KeyRange, bounds: &Bounds) -> Result<Vec<(Position, Record)>> {
+    let mut listed = record::list(db, range, bounds)?;
+    if let Some(first) = first_of(db, range)?.filter(|(position, _)| bounds.contains(position)) {
+        let at = if bounds.reverse { listed.len() } else { 0 };
+        listed.insert(at, first);
+        listed.truncate(bounds.limit);
+    }
+    Ok(listed)
+}
+
+/// The record of a list that stands in the row of its execution.
+fn first_of(db: &Connection, range: &KeyRange) -> Result<Option<(Position, Record)>> {
+    let Some((position, key)) = &range.first else { return Ok(None) };
+    let Some((id, satellite)) = Satellite::of(key) else { return Ok(None) };
+    let Some(stored) = execution::load(db, id)? else { return Ok(None) };
+    let cell = &stored.cells[satellite as usize];
+    if !cell.is_here() {
+        return Ok(None);
+    }
+    Ok(satellite::decode(db, key, cell)?.map(|record| (position.clone(), record)))
+}
+
 /// How many entries stand in an index.
 pub(crate) fn count(db: &Connection, index: &Index) -> Result<u64> {
     match Place::of(index) {
         Place::Columns(columns) => execution::count(db, &columns),
-        Place::Keys(range) => record::count(db, &range),
+        Place::Keys(range) => Ok(record::count(db, &range)? + u64::from(first_of(db, &range)?.is_some())),
         Place::Rows(list) => entry::count(db, &list),
     }
 }

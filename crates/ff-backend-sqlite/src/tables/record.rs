@@ -59,17 +59,6 @@ pub(crate) fn list(db: &Connection, range: &KeyRange, bounds: &Bounds) -> Result
     Ok(out)
 }
 
-/// Keys in order.
-pub(crate) fn keys(db: &Connection, range: &KeyRange, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
-    let mut out = Vec::new();
-    for (bytes, _) in rows(db, range, bounds)? {
-        if let Some(position) = range.position(&bytes) {
-            out.push((position, readable(&bytes)?));
-        }
-    }
-    Ok(out)
-}
-
 /// How many keys there are.
 pub(crate) fn count(db: &Connection, range: &KeyRange) -> Result<u64> {
     let (low, high) = range.bounds(&Bounds::first(usize::MAX));

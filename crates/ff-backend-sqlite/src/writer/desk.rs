@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use ff_core::ids::ExecutionId;
 use ff_core::{Result, TimestampMs};
 use ff_engine::clock::Clock;
 use ff_engine::event::Event;
-use ff_engine::index::Topic;
+use ff_engine::index::{Bounds, Index, Listed, Topic};
 use ff_engine::key::Key;
+use ff_engine::records::Record;
 use rusqlite::Connection;
 
 use crate::error::explain;
-use crate::tables::{self, Found};
+use crate::tables;
+use crate::tables::execution::Stored;
 use crate::topics::Topics;
 
 /// The store's time, never backwards in this process.
@@ -49,12 +52,26 @@ pub(crate) struct Desk {
     /// The last event of the log, while no other process writes.
     last_event: Option<u64>,
     /// Rare records that every operation asks for, while no other process writes.
-    rare: HashMap<Key, Option<Found>>,
+    rare: HashMap<Key, Option<Record>>,
+    /// Lists of rare records, as long.
+    rare_lists: HashMap<(Index, Bounds), Vec<Listed>>,
+    /// Rows that were written lately, as long: most executions are claimed and completed soon after they came.
+    recent: HashMap<ExecutionId, Stored>,
 }
 
 impl Desk {
     pub(crate) fn new(db: Connection, clock: StoreClock, topics: Arc<Topics>) -> Self {
-        Self { db, clock, topics, news: Vec::new(), seen_version: None, last_event: None, rare: HashMap::new() }
+        Self {
+            db,
+            clock,
+            topics,
+            news: Vec::new(),
+            seen_version: None,
+            last_event: None,
+            rare: HashMap::new(),
+            rare_lists: HashMap::new(),
+            recent: HashMap::new(),
+        }
     }
 
     /// Opens the group's transaction.
@@ -121,10 +138,50 @@ impl Desk {
     fn forget(&mut self) {
         self.last_event = None;
         self.rare.clear();
+        self.rare_lists.clear();
+        self.recent.clear();
+    }
+
+    /// The row of an execution.
+    pub(super) fn row(&self, id: ExecutionId) -> Result<Option<Stored>> {
+        match self.recent.get(&id) {
+            Some(found) => Ok(Some(found.clone())),
+            None => tables::execution::load(&self.db, id),
+        }
+    }
+
+    /// A row was written.
+    pub(super) fn keep(&mut self, id: ExecutionId, row: Stored) {
+        if self.recent.len() >= RECENT_MAX {
+            self.recent.clear();
+        }
+        self.recent.insert(id, row);
+    }
+
+    /// A row was removed.
+    pub(super) fn drop_row(&mut self, id: ExecutionId) {
+        self.recent.remove(&id);
+    }
+
+    /// Records that stand in an index; lists of rare ones are remembered.
+    pub(super) fn list(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
+        if !matches!(index, Index::ClassesOfLane(_)) {
+            return tables::list(&self.db, index, bounds);
+        }
+        let asked = (index.clone(), bounds.clone());
+        if let Some(listed) = self.rare_lists.get(&asked) {
+            return Ok(listed.clone());
+        }
+        let listed = tables::list(&self.db, index, bounds)?;
+        if self.rare_lists.len() >= RARE_MAX {
+            self.rare_lists.clear();
+        }
+        self.rare_lists.insert(asked, listed.clone());
+        Ok(listed)
     }
 
     /// A stored record; rare ones are remembered.
-    pub(super) fn load(&mut self, key: &Key) -> Result<Option<Found>> {
+    pub(super) fn load(&mut self, key: &Key) -> Result<Option<Record>> {
         if !is_rare(key) {
             return tables::load(&self.db, key);
         }
@@ -143,6 +200,7 @@ impl Desk {
     pub(super) fn touched(&mut self, key: &Key) {
         if is_rare(key) {
             self.rare.remove(key);
+            self.rare_lists.clear();
         }
     }
 
@@ -163,8 +221,11 @@ impl Desk {
     }
 }
 
-/// Rare records remembered at most.
+/// Rare records remembered at most, and lists of them.
 const RARE_MAX: usize = 10_000;
+
+/// Rows remembered at most.
+const RECENT_MAX: usize = 4_096;
 
 /// Whether a record is of the kind that is read by all and written by few.
 fn is_rare(key: &Key) -> bool {

@@ -8,7 +8,7 @@ use super::desk::Desk;
 use super::work::Work;
 
 /// Operations that one commit carries at most.
-const GROUP_MAX: usize = 128;
+const GROUP_MAX: usize = 256;
 
 /// How often to look again for callers that were just answered and are about to ask again.
 const PATIENCE: usize = 24;

@@ -2,10 +2,12 @@
 //!
 //! The writer runs one operation after another, so nothing it has read can change under it.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry as HashEntry;
+use std::collections::{BTreeMap, HashMap};
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::error::BugKind;
+use ff_core::ids::ExecutionId;
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::codec::{encode_key, encode_record};
 use ff_engine::event::Event;
@@ -18,28 +20,50 @@ use ff_engine::store::{Reach, Tx};
 use super::desk::Desk;
 use crate::error::explain;
 use crate::indexes::Place;
-use crate::tables::execution::Shadow;
-use crate::tables::{self, Found, entry, execution, record};
+use crate::tables::execution::{Change, Shadow, Stored};
+use crate::tables::satellite::{self, Cell, Satellite};
+use crate::tables::{self, entry, execution, record};
 
 pub(crate) struct SqliteTx<'d> {
     desk: &'d mut Desk,
     now: TimestampMs,
     reach: Reach,
-    seen: HashMap<Key, Option<Found>>,
+    /// Rows of executions that were read.
+    rows: HashMap<ExecutionId, Option<Stored>>,
+    /// Other records that were read.
+    seen: HashMap<Key, Option<Record>>,
     overlay: Overlay,
 }
 
 impl<'d> SqliteTx<'d> {
     pub(crate) fn new(desk: &'d mut Desk, reach: Reach) -> Self {
         let now = desk.clock.now();
-        Self { desk, now, reach, seen: HashMap::new(), overlay: Overlay::default() }
+        Self { desk, now, reach, rows: HashMap::new(), seen: HashMap::new(), overlay: Overlay::default() }
     }
 
-    fn stored(&mut self, key: &Key) -> Result<Option<Found>> {
+    fn row(&mut self, id: ExecutionId) -> Result<Option<&Stored>> {
+        match self.rows.entry(id) {
+            HashEntry::Occupied(known) => Ok(known.into_mut().as_ref()),
+            HashEntry::Vacant(place) => Ok(place.insert(self.desk.row(id)?).as_ref()),
+        }
+    }
+
+    fn stored(&mut self, key: &Key) -> Result<Option<Record>> {
+        if let Name::Execution(id) | Name::Fence(id) = key.name {
+            let Some(found) = self.row(id)? else { return Ok(None) };
+            let record = found.record.clone()?;
+            return Ok(Some(if matches!(key.name, Name::Fence(_)) { tables::ownership(record) } else { record }));
+        }
         if let Some(found) = self.seen.get(key) {
             return Ok(found.clone());
         }
-        let found = self.desk.load(key)?;
+        let found = match Satellite::of(key) {
+            Some((id, satellite)) => match self.row(id)?.map(|found| found.cells[satellite as usize].clone()) {
+                Some(cell) => satellite::decode(&self.desk.db, key, &cell)?,
+                None => record::load(&self.desk.db, key)?,
+            },
+            None => self.desk.load(key)?,
+        };
         self.seen.insert(key.clone(), found.clone());
         Ok(found)
     }
@@ -48,7 +72,7 @@ impl<'d> SqliteTx<'d> {
         keys.iter()
             .map(|key| match self.overlay.changes.get(key) {
                 Some(change) => Ok(change.clone()),
-                None => Ok(self.stored(key)?.map(|found| found.record)),
+                None => self.stored(key),
             })
             .collect()
     }
@@ -62,15 +86,42 @@ impl<'d> SqliteTx<'d> {
         Ok(self.overlay.merge(index, bounds, found))
     }
 
+    /// Lists; executions by way of their rows, which are likely to be known and to be asked for next.
+    fn look_up(&mut self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        let mut lists = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            let Place::Columns(columns) = Place::of(index) else {
+                lists.push(self.desk.list(index, bounds)?);
+                continue;
+            };
+            let mut listed = Vec::new();
+            for (position, key) in execution::keys(&self.desk.db, &columns, bounds)? {
+                if let Some(record) = self.stored(&key)? {
+                    listed.push(Listed { index: index.clone(), position, record });
+                }
+            }
+            lists.push(listed);
+        }
+        Ok(tables::merge(lists, bounds))
+    }
+
     /// Writes what the operation decided.
     pub(crate) fn apply(mut self) -> Result<()> {
         let Overlay { changes, events } = std::mem::take(&mut self.overlay);
-        for (key, change) in changes {
-            match change {
-                Some(record) => self.save(&key, &record)?,
-                None => self.remove(&key)?,
+        let mut rows: BTreeMap<ExecutionId, RowChange<'_>> = BTreeMap::new();
+        for (key, change) in &changes {
+            for topic in change.iter().flat_map(Record::topics) {
+                self.desk.announce(topic);
             }
-            self.desk.touched(&key);
+            self.desk.touched(key);
+            match (&key.name, Satellite::of(key)) {
+                (Name::Execution(id), _) => rows.entry(*id).or_default().execution = Some(change),
+                (_, Some((id, satellite))) => rows.entry(id).or_default().cells[satellite as usize] = Some(change),
+                _ => self.save(key, change.as_ref())?,
+            }
+        }
+        for (id, change) in rows {
+            self.save_row(id, &change)?;
         }
         for event in &events {
             self.desk.append(event)?;
@@ -81,48 +132,112 @@ impl<'d> SqliteTx<'d> {
         Ok(())
     }
 
-    fn save(&mut self, key: &Key, new: &Record) -> Result<()> {
-        for topic in new.topics() {
-            self.desk.announce(topic);
-        }
-        let body = encode_record(new)?;
-        if !may_be_listed(key) {
-            return record::put(&self.desk.db, &encode_key(key), &body).map_err(explain);
-        }
-        let old = self.stored(key)?;
-        let before = old.as_ref().map(|found| found.record.entries()).unwrap_or_default();
-        let after = new.entries();
+    /// Writes or removes a record that stands in the table of records.
+    fn save(&mut self, key: &Key, new: Option<&Record>) -> Result<()> {
         let bytes = encode_key(key);
-        match (&key.name, old.and_then(|found| found.row)) {
-            (Name::Execution(_), Some(row)) => {
-                execution::update(&self.desk.db, row, &Shadow::of(&before), &Shadow::of(&after), &body)
-            }
-            (Name::Execution(id), None) => execution::insert(&self.desk.db, *id, &Shadow::of(&after), &body),
-            _ => record::put(&self.desk.db, &bytes, &body),
+        if may_be_listed(key) {
+            let before = self.stored(key)?.map(|old| old.entries()).unwrap_or_default();
+            let after = new.map(Record::entries).unwrap_or_default();
+            self.move_entries(&bytes, &before, &after)?;
         }
-        .map_err(explain)?;
-        if after.iter().any(|entry| matches!(entry.index, Index::Due(_)) && !before.contains(entry)) {
-            self.desk.announce(Topic::Timers);
+        match new {
+            Some(record) => record::put(&self.desk.db, &bytes, &encode_record(record)?),
+            None => record::delete(&self.desk.db, &bytes),
         }
-        self.move_entries(&bytes, &before, &after)
+        .map_err(explain)
     }
 
-    fn remove(&mut self, key: &Key) -> Result<()> {
-        if !may_be_listed(key) {
-            return record::delete(&self.desk.db, &encode_key(key)).map_err(explain);
+    /// Writes what changes of an execution and of what stands beside it.
+    fn save_row(&mut self, id: ExecutionId, wanted: &RowChange<'_>) -> Result<()> {
+        let stored = self.row(id)?.cloned();
+        let will_exist = wanted.execution.map_or(stored.is_some(), Option::is_some);
+        if !will_exist {
+            return self.without_row(id, wanted, stored);
         }
-        let Some(old) = self.stored(key)? else { return Ok(()) };
-        let bytes = encode_key(key);
-        match &key.name {
-            Name::Execution(id) => execution::delete(&self.desk.db, *id),
-            _ => record::delete(&self.desk.db, &bytes),
+        let mut change = Change::default();
+        let mut after = stored.unwrap_or_else(Stored::missing);
+        if let Some(Some(record)) = wanted.execution {
+            let before = after.record.as_ref().map(Record::entries).unwrap_or_default();
+            let entries = record.entries();
+            self.move_entries(&encode_key(&Key::execution(id)), &before, &entries)?;
+            change.execution = Some((encode_record(record)?, Shadow::of(&before), Shadow::of(&entries)));
+            after.record = Ok(record.clone());
+        }
+        for satellite in Satellite::ALL {
+            if let Some(new) = wanted.cells[satellite as usize] {
+                let cell = &mut after.cells[satellite as usize];
+                change.cells[satellite as usize] = Some(self.place(id, satellite, new.as_ref(), cell)?);
+            }
+        }
+        after.row = match after.row {
+            Stored::NO_ROW => execution::insert(&self.desk.db, id, &change),
+            row => execution::update(&self.desk.db, row, &change),
         }
         .map_err(explain)?;
-        self.move_entries(&bytes, &old.record.entries(), &[])
+        self.desk.keep(id, after);
+        Ok(())
+    }
+
+    /// What the column of a record is to hold; a large one goes to the table of records. `cell` is what it held, and then what it holds.
+    fn place(
+        &mut self,
+        id: ExecutionId,
+        satellite: Satellite,
+        new: Option<&Record>,
+        cell: &mut Cell,
+    ) -> Result<Option<Vec<u8>>> {
+        let key = satellite.key(id);
+        if may_be_listed(&key) {
+            let before = self.stored(&key)?.map(|old| old.entries()).unwrap_or_default();
+            let after = new.map(Record::entries).unwrap_or_default();
+            self.move_entries(&encode_key(&key), &before, &after)?;
+        }
+        let was_elsewhere = *cell == Cell::Elsewhere;
+        let body = new.map(encode_record).transpose()?;
+        let (column, now) = match (body, new) {
+            (Some(body), Some(record)) if body.len() <= satellite::ROW_BYTES_MAX => {
+                (Some(body), Cell::Known(record.clone()))
+            }
+            (Some(body), _) => {
+                record::put(&self.desk.db, &encode_key(&key), &body).map_err(explain)?;
+                (Some(Vec::new()), Cell::Elsewhere)
+            }
+            (None, _) => (None, Cell::Absent),
+        };
+        if was_elsewhere && now != Cell::Elsewhere {
+            record::delete(&self.desk.db, &encode_key(&key)).map_err(explain)?;
+        }
+        *cell = now;
+        Ok(column)
+    }
+
+    /// Removes an execution's row, if there is one; what stood beside it and stays goes to the table of records.
+    fn without_row(&mut self, id: ExecutionId, wanted: &RowChange<'_>, stored: Option<Stored>) -> Result<()> {
+        for satellite in Satellite::ALL {
+            let key = satellite.key(id);
+            let left = stored.as_ref().map_or(&Cell::Absent, |found| &found.cells[satellite as usize]);
+            match (wanted.cells[satellite as usize], left) {
+                (Some(new), _) => self.save(&key, new.as_ref())?,
+                (None, Cell::Absent | Cell::Elsewhere) => {}
+                (None, Cell::Here(body)) => record::put(&self.desk.db, &encode_key(&key), body).map_err(explain)?,
+                (None, Cell::Known(record)) => {
+                    let body = encode_record(record)?;
+                    record::put(&self.desk.db, &encode_key(&key), &body).map_err(explain)?;
+                }
+            }
+        }
+        self.desk.drop_row(id);
+        let Some(found) = stored else { return Ok(()) };
+        let before = found.record.as_ref().map(Record::entries).unwrap_or_default();
+        self.move_entries(&encode_key(&Key::execution(id)), &before, &[])?;
+        execution::delete(&self.desk.db, found.row).map_err(explain)
     }
 
     /// Columns and keys carry their own entries; all others have rows.
-    fn move_entries(&self, key: &[u8], before: &[Entry], after: &[Entry]) -> Result<()> {
+    fn move_entries(&mut self, key: &[u8], before: &[Entry], after: &[Entry]) -> Result<()> {
+        if after.iter().any(|entry| matches!(entry.index, Index::Due(_)) && !before.contains(entry)) {
+            self.desk.announce(Topic::Timers);
+        }
         let db = &self.desk.db;
         let has_row = |entry: &&Entry| Place::is_rows(&entry.index);
         for entry in before.iter().filter(has_row).filter(|entry| !after.contains(entry)) {
@@ -133,6 +248,13 @@ impl<'d> SqliteTx<'d> {
         }
         Ok(())
     }
+}
+
+/// What an operation wants of an execution's row; `Some(None)` means gone.
+#[derive(Default)]
+struct RowChange<'c> {
+    execution: Option<&'c Option<Record>>,
+    cells: [Option<&'c Option<Record>>; Satellite::ALL.len()],
 }
 
 /// Whether records of this kind can stand in an index that does more than follow their keys. Others are written without a look at what
@@ -169,7 +291,7 @@ impl Tx for SqliteTx<'_> {
     fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
         let found = match self.reach {
             Reach::Home => Err(EngineError::Bug(BugKind::DanglingReference)),
-            Reach::Everywhere => tables::list_merged(&self.desk.db, indexes, bounds),
+            Reach::Everywhere => self.look_up(indexes, bounds),
         };
         Box::pin(std::future::ready(found))
     }

@@ -11,12 +11,20 @@ use crate::event::Event;
 use crate::key::{Key, Name};
 use crate::records::{self, Record};
 
+/// Bytes that most records need at most.
+const USUAL_BYTES: usize = 480;
+
 fn by_position<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    rmp_serde::to_vec(value).map_err(|error| unwritable(&error))
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).map_err(|error| unwritable(&error))?;
+    Ok(bytes)
 }
 
 fn by_name<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    rmp_serde::to_vec_named(value).map_err(|error| unwritable(&error))
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    let mut serializer = rmp_serde::Serializer::new(&mut bytes).with_struct_map();
+    value.serialize(&mut serializer).map_err(|error| unwritable(&error))?;
+    Ok(bytes)
 }
 
 fn unwritable(error: &rmp_serde::encode::Error) -> EngineError {

@@ -87,7 +87,6 @@ indexes! {
     26 QuotaParked(quota),
     27 AttachedTo(budget),
     28 ClassesOfLane(lane),
-    29 LeasesOf(instance),
     31 LostLeases,
     32 ExecutionsIn(home),
     33 SuspendedIn(home),

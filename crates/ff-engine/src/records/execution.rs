@@ -328,10 +328,6 @@ impl Execution {
     fn lease_entries(&self, out: &mut Vec<Entry>) {
         let Some(lease) = &self.lease else { return };
         if self.is_leased() {
-            out.push(Entry::new(
-                Index::LeasesOf(lease.worker_instance_id.clone()),
-                Position::by(execution_bytes(self.id)),
-            ));
             self.due(out, DueKind::LeaseExpiry, Some(lease.expires_at));
         } else if self.is_lost() {
             out.push(Entry::new(Index::LostLeases, Position::of(lease.expires_at.0, self.id)));

@@ -251,17 +251,10 @@ fn reclaim_cap(mirror: &Mirror, after: &Execution, findings: &mut Findings) {
 }
 
 fn leased_is_indexed(execution: &Execution, entries: &[Entry], findings: &mut Findings) {
-    let stands = |wanted: &dyn Fn(&Index) -> bool| entries.iter().any(|entry| wanted(&entry.index));
-    let indexed = [
-        stands(&|index| matches!(index, Index::Due(DueKind::LeaseExpiry))),
-        stands(&|index| {
-            matches!(index, Index::LeasesOf(instance)
-                if execution.lease.as_ref().is_some_and(|lease| lease.worker_instance_id == *instance))
-        }),
-    ];
+    let indexed = entries.iter().any(|entry| entry.index == Index::Due(DueKind::LeaseExpiry));
     let leased = execution.is_active() && execution.is_leased() && execution.lease.is_some();
-    findings.check(indexed.iter().all(|stands| *stands == leased), Invariant::LeasedIsIndexed, || {
-        format!("{}: leased {leased}, but stands in {indexed:?}", execution.id)
+    findings.check(indexed == leased, Invariant::LeasedIsIndexed, || {
+        format!("{}: leased {leased}, but indexed {indexed}", execution.id)
     });
 }
 
