@@ -7,7 +7,7 @@ use ff_core::{EngineError, Result};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{Trouble, explain};
+use crate::error::{Trouble, about, explain};
 use crate::options::{Location, SqliteOptions};
 use crate::schema;
 
@@ -25,14 +25,27 @@ const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// The connection that writes; makes or updates the layout.
 pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
-    let mut db = match &options.location {
-        Location::Memory => Connection::open_in_memory().map_err(explain)?,
-        Location::File(path) => {
-            refuse_unusable(path)?;
-            Connection::open_with_flags(path, OpenFlags::default()).map_err(explain)?
-        }
-    };
+    match &options.location {
+        Location::Memory => prepare(Connection::open_in_memory().map_err(explain)?, options),
+        Location::File(path) => open_file(path).and_then(|db| prepare(db, options)).map_err(|error| about(path, error)),
+    }
+}
+
+fn open_file(path: &Path) -> Result<Connection> {
+    refuse_unusable(path)?;
+    let db = Connection::open_with_flags(path, OpenFlags::default()).map_err(explain)?;
+    // SQLite opens what it may not write for reading. Trying it ourselves is no choice: to close a file ends the locks of every
+    // other connection of this process.
+    if db.is_readonly(rusqlite::MAIN_DB).map_err(explain)? {
+        return Err(Trouble::ReadOnly("this user may not write it".to_owned()).into());
+    }
+    Ok(db)
+}
+
+fn prepare(mut db: Connection, options: &SqliteOptions) -> Result<Connection> {
     settle(&db, options.busy_timeout)?;
+    // Before anything is set: settings change the file, and it may belong to somebody else.
+    schema::check(&db)?;
     db.execute_batch(&settings(options)).map_err(explain)?;
     schema::prepare(&mut db)?;
     Ok(db)
@@ -87,18 +100,21 @@ pub fn settings(options: &SqliteOptions) -> String {
 
 /// Says in words what SQLite would only say in codes.
 fn refuse_unusable(path: &Path) -> Result<()> {
-    let shown = path.display();
+    if path.as_os_str().is_empty() || path == Path::new(":memory:") {
+        return Err(EngineError::invalid(
+            "this names no file; give the path of one, or use SqliteOptions::memory for a database in memory",
+        ));
+    }
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(EngineError::invalid(format_args!(
-            "{shown} is a directory; give the path of a file in it, for example {}",
+            "this is a directory; give the path of a file in it, for example {}",
             path.join("flowfabric.db").display()
         ))),
-        Ok(found) if found.permissions().readonly() => Err(Trouble::ReadOnly(format!("{shown} is read-only")).into()),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(Trouble::CannotOpen(format!("{shown}: {error}")).into())
+            Err(Trouble::CannotOpen(error.to_string()).into())
         }
         Err(_) if path.parent().is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.exists()) => {
-            Err(Trouble::CannotOpen(format!("the directory of {shown} does not exist")).into())
+            Err(Trouble::CannotOpen("its directory does not exist".to_owned()).into())
         }
         _ => Ok(()),
     }

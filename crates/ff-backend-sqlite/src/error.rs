@@ -1,5 +1,6 @@
 //! What goes wrong with a file, in words that say what to do.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ff_core::EngineError;
@@ -15,9 +16,12 @@ pub(crate) enum Trouble {
     DiskFull,
     #[error("the database cannot be written: {0}. Make the file and its directory writable for this user")]
     ReadOnly(String),
-    #[error("the database cannot be opened: {0}. Check that the directory exists and that this user may write in it")]
+    #[error(
+        "the database cannot be opened: {0}. Check that its directory exists, that this user may write in it, and that the file is \
+         readable and writable for this user"
+    )]
     CannotOpen(String),
-    #[error("input or output failed: {0}")]
+    #[error("input or output failed: {0}. Check the disk, then try again")]
     Io(String),
     #[error("{0}")]
     Other(String),
@@ -43,6 +47,16 @@ pub(crate) fn corrupt(detail: impl std::fmt::Display) -> EngineError {
         ValidationKind::Corruption,
         format_args!("the database file is damaged: {detail}. Restore a backup, or move the file away to start anew"),
     )
+}
+
+/// Says which file an error is about.
+pub(crate) fn about(path: &Path, error: EngineError) -> EngineError {
+    match error {
+        EngineError::Validation { kind, detail } => {
+            EngineError::validation(kind, format_args!("{}: {detail}", path.display()))
+        }
+        other => other.with_context(path.display().to_string()),
+    }
 }
 
 /// Explains an error of the driver.

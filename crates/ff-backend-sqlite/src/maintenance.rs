@@ -67,7 +67,8 @@ impl SqliteStore {
         }
     }
 
-    /// Reads the whole file: its structure, every record, every index entry.
+    /// Reads the whole file: its structure, every record, every index entry. Bytes that changed inside of a payload look like any
+    /// others.
     ///
     /// # Errors
     /// `Transport` when it cannot be read at all; what is wrong with it is in the report.

@@ -49,7 +49,7 @@ pub struct SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// A file, made when it is missing.
+    /// A file, made when it is missing; an empty one counts as missing.
     #[must_use]
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self::at(Location::File(path.into()))

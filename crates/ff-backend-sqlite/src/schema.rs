@@ -42,6 +42,14 @@ pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
     tx.commit().map_err(explain)
 }
 
+/// Refuses what is not ours or not for us, and changes nothing.
+///
+/// # Errors
+/// `InvalidInput` for a file of another program, or one that only a newer version can use.
+pub(crate) fn check(db: &Connection) -> Result<()> {
+    version(db).map(drop)
+}
+
 /// The layout of the file, 0 when it is new; refuses what is not ours or not for us.
 fn version(db: &Connection) -> Result<i64> {
     let number = |sql: &str| -> Result<i64> { db.query_row(sql, [], |row| row.get(0)).map_err(explain) };

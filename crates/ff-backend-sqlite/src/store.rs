@@ -25,9 +25,10 @@ use crate::writer::{Desk, StoreClock, Writer};
 
 /// Records in one SQLite file, or in memory.
 pub struct SqliteStore {
-    pub(crate) writer: Writer,
-    /// None for a database in memory, which only its one connection sees.
+    /// None for a database in memory, which only its one connection sees. Dropped before the writer: only a connection that may write
+    /// tidies up when it is the last to go.
     readers: Option<Readers>,
+    pub(crate) writer: Writer,
     topics: Arc<Topics>,
     clock: StoreClock,
     options: SqliteOptions,
