@@ -35,6 +35,10 @@ pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
     settle(&db, options.busy_timeout)?;
     db.execute_batch(&settings(options)).map_err(explain)?;
     schema::prepare(&mut db)?;
+    if options.log_to_flush().is_some() {
+        // Commits are flushed beside the writer, before anybody is answered.
+        db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
+    }
     Ok(db)
 }
 

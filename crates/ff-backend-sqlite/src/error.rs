@@ -17,6 +17,10 @@ pub(crate) enum Trouble {
     ReadOnly(String),
     #[error("the database cannot be opened: {0}. Check that the directory exists and that this user may write in it")]
     CannotOpen(String),
+    #[error(
+        "the disk did not take a commit: {0}. Whether it is stored shows after the store is opened again; open it again"
+    )]
+    Unflushed(String),
     #[error("input or output failed: {0}")]
     Io(String),
     #[error("{0}")]

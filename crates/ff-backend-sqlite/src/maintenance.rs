@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
-use ff_engine::codec::{decode_record, encode_key, key_prefix};
+use ff_engine::codec::{decode_record, encode_index, encode_key, key_prefix};
 use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
@@ -304,7 +304,7 @@ fn repair(db: &Connection, keys: &[Key]) -> Result<usize> {
         }
         let bytes = encode_key(key);
         for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {
-            entry::insert(db, entry, &bytes).map_err(explain)?;
+            entry::insert(db, &encode_index(&entry.index), &entry.position, &bytes).map_err(explain)?;
         }
     }
     Ok(repaired)
