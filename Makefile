@@ -8,6 +8,10 @@ SHELL := /bin/bash
 SEEDS ?= 1000
 STEPS ?= 2000
 
+# What the benchmark measures, and further options for it: BENCH_ARGS="--only chain --rounds 3".
+STORE ?= sqlite
+BENCH_ARGS ?=
+
 # $(call stage,name,command) runs one stage of `make test`, prints how long it took, and names it when it fails.
 define stage
 @begin=$$(date +%s); printf '\n==> %s\n' '$(1)'; \
@@ -37,13 +41,16 @@ tools: ## install the test runner when it is missing
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
 	cargo fmt --all --check
+	cargo fmt --manifest-path benches/Cargo.toml --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --manifest-path benches/Cargo.toml --target-dir target --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 .PHONY: fix
 fix: ## apply what formatter and lints can repair by themselves
 	cargo clippy --fix --allow-dirty --allow-staged --workspace --all-targets
 	cargo fmt --all
+	cargo fmt --manifest-path benches/Cargo.toml
 
 .PHONY: coverage
 coverage: ## every operation has shown every outcome the contract promises
@@ -52,3 +59,8 @@ coverage: ## every operation has shown every outcome the contract promises
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000
 	cargo run --locked --release -q -- sim --seeds $(SEEDS) --steps $(STEPS)
+
+.PHONY: bench
+bench: ## the benchmark beside a bare queue: make bench STORE=sqlite
+	cargo run --locked --release --quiet --manifest-path benches/Cargo.toml --target-dir target/benches -- \
+		--store $(STORE) --dir target/ff-bench $(BENCH_ARGS)

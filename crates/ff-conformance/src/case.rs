@@ -31,19 +31,25 @@ pub(crate) use cases;
 
 /// Runs the suite against a store, as the test binary of that store.
 pub fn run<H: Harness>(harness: H) -> ExitCode {
-    let arguments = Arguments::from_args();
+    run_trials(trials("", harness))
+}
+
+/// Runs trials as a test binary does: several suites, when a store comes in several forms.
+pub fn run_trials(trials: Vec<Trial>) -> ExitCode {
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// The suite as trials; a prefix tells one form of a store from another.
+pub fn trials<H: Harness>(prefix: &str, harness: H) -> Vec<Trial> {
     let harness = Arc::new(harness);
-    let trials = crate::all_cases()
-        .into_iter()
-        .map(|case| {
-            let harness = Arc::clone(&harness);
-            Trial::test(case.name, move || {
-                run_case(&*harness, &case, &Recorder::default());
-                Ok(())
-            })
+    let trial = |case: Case| {
+        let harness = Arc::clone(&harness);
+        Trial::test(format!("{prefix}{}", case.name), move || {
+            run_case(&*harness, &case, &Recorder::default());
+            Ok(())
         })
-        .collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
+    };
+    crate::all_cases().into_iter().map(trial).collect()
 }
 
 /// Runs one case in a world of its own.

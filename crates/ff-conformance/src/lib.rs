@@ -7,6 +7,7 @@
 
 mod case;
 pub mod coverage;
+pub mod engines;
 mod expect;
 pub mod harness;
 pub mod memory;
@@ -33,7 +34,7 @@ mod subscriptions;
 mod suspension;
 mod workers;
 
-pub use case::run;
+pub use case::{run, run_trials, trials};
 pub use harness::{Control, Damage, Harness, Instance};
 pub use world::World;
 

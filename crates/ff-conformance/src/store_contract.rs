@@ -1,6 +1,5 @@
 //! What every store must guarantee, apart from any operation: atomic commits, no lost updates, no phantoms, ordered events.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use ff_core::backend::layer::BoxFuture;
@@ -17,26 +16,27 @@ use ff_engine::index::{Bounds, Index, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::{Attempt, Execution, NewExecution, QueueClass, Record, Taker};
 use ff_engine::store::{Op, Store, Tx};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Trial;
 use uuid::Uuid;
 
 const HOME: u16 = 1;
 
-/// Runs the contract against a store; `open` makes a fresh one.
-pub fn run<S: Store, F: Fn() -> S + Send + Sync + 'static>(open: F) -> ExitCode {
+/// The contract as trials; `open` makes a fresh store, a prefix tells one form of a store from another.
+pub fn trials<S: Store, F, Opened>(prefix: &str, open: F) -> Vec<Trial>
+where
+    F: Fn() -> Opened + Send + Sync + 'static,
+    Opened: Future<Output = S> + Send + 'static,
+{
     let open = Arc::new(open);
-    let trials = contract::<S>()
-        .into_iter()
-        .map(|(name, check)| {
-            let open = Arc::clone(&open);
-            Trial::test(format!("store::{name}"), move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-                runtime.block_on(async move { check(Arc::new(open())).await });
-                Ok(())
-            })
+    let trial = |(name, check): (&str, Check<S>)| {
+        let open = Arc::clone(&open);
+        Trial::test(format!("{prefix}store::{name}"), move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+            runtime.block_on(async move { check(Arc::new(open().await)).await });
+            Ok(())
         })
-        .collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    };
+    contract::<S>().into_iter().map(trial).collect()
 }
 
 type Check<S> = fn(Arc<S>) -> BoxFuture<'static, ()>;

@@ -1,7 +1,5 @@
 //! Feeds of what happened.
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs};
@@ -42,25 +40,22 @@ cases!["subscriptions":
     a_shutdown_ends_every_feed_and_tells_where_to_go_on,
 ];
 
+/// Longer than any store takes; only a failing test waits so long.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Long enough for a store to tell what it has to tell. Too short would hide a fault, never report one.
+const A_MOMENT: Duration = Duration::from_millis(50);
+
 /// The next event, which must be there or come soon.
 async fn next<T>(feed: &mut Subscription<T>) -> T {
-    for _ in 0..100 {
-        let ready = poll_fn(|context| Poll::Ready(feed.poll_next_unpin(context))).await;
-        if let Poll::Ready(item) = ready {
-            return item.expect("the feed goes on").expect("the feed is connected");
-        }
-        tokio::task::yield_now().await;
-    }
-    panic!("no event came");
+    let item = tokio::time::timeout(SOON, feed.next()).await.expect("no event came");
+    item.expect("the feed goes on").expect("the feed is connected")
 }
 
 /// Fails if an event is there.
 async fn assert_silent<T: std::fmt::Debug>(feed: &mut Subscription<T>) {
-    for _ in 0..3 {
-        tokio::task::yield_now().await;
-    }
-    let ready = poll_fn(|context| Poll::Ready(feed.poll_next_unpin(context))).await;
-    assert!(ready.is_pending(), "unexpected {ready:?}");
+    let item = tokio::time::timeout(A_MOMENT, feed.next()).await;
+    assert!(item.is_err(), "unexpected {item:?}");
 }
 
 fn everything() -> ScannerFilter {

@@ -4,10 +4,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use base64::Engine as _;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Shared immutable bytes; base64 in JSON.
+use crate::wire;
+
+/// Shared immutable bytes; base64 in JSON, as they are in compact formats.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Blob(Arc<[u8]>);
 
@@ -60,15 +63,25 @@ impl std::fmt::Debug for Blob {
 
 impl Serialize for Blob {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(&self.0))
+        wire::write(serializer, Base64Display::new(&self.0, &STANDARD), &self.0)
     }
 }
 
 impl<'de> Deserialize<'de> for Blob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        let bytes = STANDARD.decode(text.as_bytes()).map_err(serde::de::Error::custom)?;
-        Ok(bytes.into())
+        wire::read(deserializer)
+    }
+}
+
+impl wire::TwoForms for Blob {
+    const WHAT: &'static str = "bytes";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        STANDARD.decode(text).map(Self::from).map_err(|error| error.to_string())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Some(bytes.into())
     }
 }
 

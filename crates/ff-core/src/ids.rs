@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::partition::{Partition, PartitionCounts};
+use crate::wire;
 
 macro_rules! uuid_ids {
     ($($(#[$meta:meta])* $name:ident),+ $(,)?) => {$(
@@ -200,8 +201,7 @@ macro_rules! names {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                Self::new(text).map_err(serde::de::Error::custom)
+                crate::wire::read_text(deserializer, $what, |text| Self::new(text))
             }
         }
 
@@ -314,6 +314,23 @@ impl ExecutionId {
         Self { partition, uuid }
     }
 
+    /// Partition, then UUID: bytes that sort like the id.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 18] {
+        let mut bytes = [0; 18];
+        bytes[..2].copy_from_slice(&self.partition.to_be_bytes());
+        bytes[2..].copy_from_slice(self.uuid.as_bytes());
+        bytes
+    }
+
+    /// The id of such bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 18]) -> Self {
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&bytes[2..]);
+        Self::new(u16::from_be_bytes([bytes[0], bytes[1]]), Uuid::from_bytes(uuid))
+    }
+
     /// An id beside its flow.
     #[must_use]
     pub fn for_flow(flow: FlowId, counts: &PartitionCounts, uuid: Uuid) -> Self {
@@ -369,14 +386,25 @@ impl FromStr for ExecutionId {
 
 impl Serialize for ExecutionId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        wire::write(serializer, self, &self.to_bytes())
     }
 }
 
 impl<'de> Deserialize<'de> for ExecutionId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        wire::read(deserializer)
+    }
+}
+
+impl wire::TwoForms for ExecutionId {
+    const WHAT: &'static str = "an execution id";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: ExecutionIdParseError| error.to_string())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::from_bytes(bytes.try_into().ok()?).into()
     }
 }
 

@@ -20,6 +20,7 @@ pub mod tag;
 pub(crate) mod testing;
 pub mod time;
 pub mod token;
+mod wire;
 pub mod words;
 
 pub use blob::Blob;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::ids::{BudgetId, FlowId, LaneId, Namespace, QuotaPolicyId, WorkerInstanceId};
+use crate::wire;
 
 const CRC16: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
@@ -31,6 +32,17 @@ pub enum PartitionFamily {
 
 impl PartitionFamily {
     const ALL: [Self; 5] = [Self::Flow, Self::Budget, Self::Quota, Self::Worker, Self::Global];
+
+    /// The byte that stands for it where partitions are stored.
+    const fn code(self) -> u8 {
+        match self {
+            Self::Flow => 0,
+            Self::Budget => 1,
+            Self::Quota => 2,
+            Self::Worker => 3,
+            Self::Global => 4,
+        }
+    }
 
     /// The prefix inside a hash tag.
     #[must_use]
@@ -66,6 +78,20 @@ impl Partition {
     #[must_use]
     pub const fn flow(index: u16) -> Self {
         Self::new(PartitionFamily::Flow, index)
+    }
+
+    /// Family, then index: bytes that sort like the partition.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 3] {
+        let [high, low] = self.index.to_be_bytes();
+        [self.family.code(), high, low]
+    }
+
+    /// The partition of such bytes, if there is that family.
+    #[must_use]
+    pub fn from_bytes([code, high, low]: [u8; 3]) -> Option<Self> {
+        let family = PartitionFamily::ALL.into_iter().find(|family| family.code() == code)?;
+        Some(Self::new(family, u16::from_be_bytes([high, low])))
     }
 
     /// The family.
@@ -134,14 +160,25 @@ impl FromStr for Partition {
 
 impl Serialize for Partition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        wire::write(serializer, self, &self.to_bytes())
     }
 }
 
 impl<'de> Deserialize<'de> for Partition {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        wire::read(deserializer)
+    }
+}
+
+impl wire::TwoForms for Partition {
+    const WHAT: &'static str = "a partition";
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: PartitionKeyParseError| error.to_string())
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::from_bytes(bytes.try_into().ok()?)
     }
 }
 

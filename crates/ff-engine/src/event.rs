@@ -62,3 +62,56 @@ pub struct EventPage {
     /// Where to continue, also when nothing was found.
     pub next: EventCursor,
 }
+
+/// Cursors of a store whose log has one number per event.
+pub mod numbered {
+    use ff_core::cursor::EventCursor;
+    use ff_core::handle::BackendTag;
+    use ff_core::{EngineError, Result};
+
+    /// What is left of a numbered log.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Extent {
+        /// The last event that was trimmed, 0 when none was.
+        pub trimmed: u64,
+        /// The last event there ever was, 0 when there was none.
+        pub last: u64,
+    }
+
+    /// The cursor after an event.
+    #[must_use]
+    pub fn cursor(tag: BackendTag, sequence: u64) -> EventCursor {
+        let mut bytes = vec![tag.wire_byte()];
+        bytes.extend_from_slice(&sequence.to_be_bytes());
+        EventCursor::from_bytes(bytes)
+    }
+
+    /// After which event a reader with this cursor goes on.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a cursor of another store, a truncated one, or one ahead of the log; `CursorExpired` for one whose events were
+    /// trimmed.
+    pub fn resume(tag: BackendTag, cursor: &EventCursor, log: Extent) -> Result<u64> {
+        if cursor.is_tail() {
+            return Ok(log.last);
+        }
+        let after = number(tag, cursor)?;
+        if after > log.last {
+            return Err(EngineError::invalid("event cursor is ahead of the log, so it belongs to another one"));
+        }
+        if after < log.trimmed {
+            return Err(EngineError::CursorExpired { resume_from: self::cursor(tag, log.trimmed) });
+        }
+        Ok(after)
+    }
+
+    fn number(tag: BackendTag, cursor: &EventCursor) -> Result<u64> {
+        match cursor.as_bytes() {
+            [first, rest @ ..] if *first == tag.wire_byte() => {
+                let bytes = rest.try_into().map_err(|_| EngineError::invalid("event cursor has the wrong length"))?;
+                Ok(u64::from_be_bytes(bytes))
+            }
+            _ => Err(EngineError::invalid("event cursor of another backend")),
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! [`memory`] is the model store, and [`Engine`] puts them together.
 
 pub mod clock;
+pub mod codec;
 mod engine;
 pub mod entropy;
 pub mod event;
@@ -12,6 +13,7 @@ pub mod key;
 mod lifecycle;
 pub mod memory;
 mod ops;
+pub mod overlay;
 pub mod records;
 mod scheduler;
 pub mod store;

@@ -35,6 +35,11 @@ pub trait Tx: Send {
     /// The commit fails if an entry entered or left the owner's ranges since.
     fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>>;
 
+    /// Records that stand in any of `indexes`, over all partitions, merged in position order, within bounds, as they were committed before
+    /// this transaction. Only for an operation with [`Reach::Everywhere`]. The commit does not depend on the list: load what is decided
+    /// upon.
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>>;
+
     /// Writes a record whole, with the index entries it declares, in place of what its key held.
     fn put_record(&mut self, record: Record);
 
@@ -57,6 +62,11 @@ pub trait Op: Send + Sync + 'static {
     /// The one partition whose records it reads and writes.
     fn home(&self) -> Partition;
 
+    /// How far it looks beyond its home.
+    fn reach(&self) -> Reach {
+        Reach::Home
+    }
+
     /// Keys that are surely needed; the store loads them together with the time.
     fn prefetch(&self) -> Vec<Key> {
         Vec::new()
@@ -64,6 +74,16 @@ pub trait Op: Send + Sync + 'static {
 
     /// Reads, decides, writes. An `Err` rolls back; to write *and* refuse, `Out` is itself a `Result` and the inner one is `Err`.
     async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Out>;
+}
+
+/// What an operation may read and write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Records of its home.
+    Home,
+    /// Records of all partitions, and it may list over all of them; only on a store that
+    /// [spans partitions](Store::spans_partitions).
+    Everywhere,
 }
 
 /// A durable, transactional home for records.
@@ -75,6 +95,12 @@ pub trait Store: Send + Sync + 'static {
     /// On a conflict runs it again with jitter inside a budget of time and count, then answers `Contention(RetryExhausted)`.
     /// The operation is shared with the store, which may run it on another thread and keeps it for as long as it may run it again.
     fn transact<O: Op>(&self, op: Arc<O>) -> impl Future<Output = Result<O::Out>> + Send + '_;
+
+    /// Whether a transaction can look at all partitions at the price of one, so that a hot operation can do in one transaction what
+    /// otherwise takes reads before it.
+    fn spans_partitions(&self) -> bool {
+        false
+    }
 
     /// Committed records by key, from any partitions, absent ones `None`. Keys of one partition are read at one moment.
     fn read<'a>(&'a self, keys: &'a [Key]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send + 'a;
@@ -137,6 +163,10 @@ impl<S: Store> Store for Arc<S> {
 
     fn transact<O: Op>(&self, op: Arc<O>) -> impl Future<Output = Result<O::Out>> + Send + '_ {
         S::transact(self, op)
+    }
+
+    fn spans_partitions(&self) -> bool {
+        S::spans_partitions(self)
     }
 
     fn read<'a>(&'a self, keys: &'a [Key]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send + 'a {

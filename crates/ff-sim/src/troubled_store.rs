@@ -14,7 +14,7 @@ use ff_engine::event::{Event, EventPage};
 use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
-use ff_engine::store::{Op, Store, Tx};
+use ff_engine::store::{Op, Reach, Store, Tx};
 
 use crate::trouble::{Commit, Trouble, broken, lock};
 
@@ -82,6 +82,10 @@ impl<O: Op> Op for Watched<O> {
         self.op.home()
     }
 
+    fn reach(&self) -> Reach {
+        self.op.reach()
+    }
+
     fn prefetch(&self) -> Vec<Key> {
         self.op.prefetch()
     }
@@ -132,6 +136,13 @@ impl Tx for Watch<'_> {
         })
     }
 
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        Box::pin(async move {
+            self.trouble.maybe_pause().await;
+            self.tx.list(indexes, bounds).await
+        })
+    }
+
     fn put_record(&mut self, record: Record) {
         self.changes.push((record.key(), Some(record.clone())));
         self.tx.put_record(record);
@@ -168,6 +179,10 @@ impl<S: Store> Store for TroubledStore<S> {
             return Err(broken("after the commit"));
         }
         Ok(out)
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.store.spans_partitions()
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {

@@ -33,6 +33,7 @@ pub struct MemoryStore {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
     topics: Vec<watch::Sender<u64>>,
+    spans_partitions: bool,
 }
 
 impl std::fmt::Debug for MemoryStore {
@@ -49,7 +50,15 @@ impl MemoryStore {
             state: Mutex::new(State::default()),
             clock,
             topics: (0..TOPIC_SHARDS).map(|_| watch::Sender::new(0)).collect(),
+            spans_partitions: false,
         }
+    }
+
+    /// The same store, whose transactions look at all partitions.
+    #[must_use]
+    pub const fn spanning_partitions(mut self) -> Self {
+        self.spans_partitions = true;
+        self
     }
 
     /// Every record, as it is now: for checkers.
@@ -110,7 +119,7 @@ impl Store for MemoryStore {
     async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
         for _ in 0..ATTEMPTS_MAX {
             let now = self.lock().observe(self.clock.now());
-            let mut tx = MemoryTx::new(self, now);
+            let mut tx = MemoryTx::new(self, now, op.reach());
             tx.preload(&op.prefetch())?;
             let out = op.run(&mut tx).await?;
             let commit = self.lock().commit(tx.into_writes());
@@ -121,6 +130,10 @@ impl Store for MemoryStore {
             tokio::task::yield_now().await;
         }
         Err(EngineError::Contention(ContentionKind::RetryExhausted))
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.spans_partitions
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {

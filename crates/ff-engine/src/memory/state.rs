@@ -8,7 +8,7 @@ use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
 
-use crate::event::{Event, EventPage};
+use crate::event::{Event, EventPage, numbered};
 use crate::index::{Bounds, Entry, Index, Listed, Position, Topic};
 use crate::key::{Key, Name};
 use crate::records::Record;
@@ -151,21 +151,21 @@ impl State {
         if !unchanged {
             return None;
         }
-        if writes.changes.is_empty() && writes.events.is_empty() {
+        if writes.overlay.is_empty() {
             return Some(Vec::new());
         }
         self.revision += 1;
         let mut topics = Vec::new();
-        for (key, record) in writes.changes {
+        for (key, record) in writes.overlay.changes {
             if let Some(record) = &record {
                 topics.extend(record.topics());
             }
             self.apply(key, record, &mut topics);
         }
-        if !writes.events.is_empty() {
+        if !writes.overlay.events.is_empty() {
             topics.push(Topic::Events);
         }
-        for event in writes.events {
+        for event in writes.overlay.events {
             self.last_sequence += 1;
             self.events.push_back((self.last_sequence, event));
         }
@@ -224,25 +224,17 @@ impl State {
     }
 
     pub(super) fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
-        if after.is_tail() {
-            return Ok(EventPage { events: Vec::new(), next: encode_cursor(self.last_sequence) });
-        }
-        let after = decode_cursor(after)?;
-        if after > self.last_sequence {
-            return Err(EngineError::invalid("event cursor is ahead of the log, so it belongs to another one"));
-        }
-        if after < self.trimmed {
-            return Err(EngineError::CursorExpired { resume_from: encode_cursor(self.trimmed) });
-        }
+        let log = numbered::Extent { trimmed: self.trimmed, last: self.last_sequence };
+        let after = numbered::resume(BackendTag::Memory, after, log)?;
         let skip = usize::try_from(after - self.trimmed).unwrap_or(usize::MAX);
         let events: Vec<_> = self
             .events
             .iter()
             .skip(skip)
             .take(limit)
-            .map(|(sequence, event)| (encode_cursor(*sequence), event.clone()))
+            .map(|(sequence, event)| (cursor(*sequence), event.clone()))
             .collect();
-        let next = events.last().map_or_else(|| encode_cursor(after), |(cursor, _)| cursor.clone());
+        let next = events.last().map_or_else(|| cursor(after), |(last, _)| last.clone());
         Ok(EventPage { events, next })
     }
 
@@ -286,18 +278,6 @@ impl State {
     }
 }
 
-fn encode_cursor(sequence: u64) -> EventCursor {
-    let mut bytes = vec![BackendTag::Memory.wire_byte()];
-    bytes.extend_from_slice(&sequence.to_be_bytes());
-    EventCursor::from_bytes(bytes)
-}
-
-fn decode_cursor(cursor: &EventCursor) -> Result<u64> {
-    match cursor.as_bytes() {
-        [tag, rest @ ..] if *tag == BackendTag::Memory.wire_byte() => {
-            let bytes = rest.try_into().map_err(|_| EngineError::invalid("event cursor has the wrong length"))?;
-            Ok(u64::from_be_bytes(bytes))
-        }
-        _ => Err(EngineError::invalid("event cursor of another backend")),
-    }
+fn cursor(sequence: u64) -> EventCursor {
+    numbered::cursor(BackendTag::Memory, sequence)
 }

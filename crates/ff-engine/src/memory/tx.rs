@@ -1,15 +1,17 @@
 //! One attempt at a commit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use ff_core::backend::layer::BoxFuture;
-use ff_core::{Result, TimestampMs};
+use ff_core::error::BugKind;
+use ff_core::{EngineError, Result, TimestampMs};
 
 use crate::event::Event;
-use crate::index::{Bounds, Index, Position};
+use crate::index::{Bounds, Index, Listed, Position};
 use crate::key::Key;
+use crate::overlay::Overlay;
 use crate::records::Record;
-use crate::store::Tx;
+use crate::store::{Reach, Tx};
 
 use super::MemoryStore;
 use super::state::ABSENT;
@@ -19,20 +21,20 @@ use super::state::ABSENT;
 pub(super) struct Writes {
     pub(super) read: HashMap<Key, u64>,
     pub(super) ranges: HashMap<Key, u64>,
-    pub(super) changes: BTreeMap<Key, Option<Record>>,
-    pub(super) events: Vec<Event>,
+    pub(super) overlay: Overlay,
 }
 
 pub(super) struct MemoryTx<'s> {
     store: &'s MemoryStore,
     now: TimestampMs,
+    reach: Reach,
     seen: HashMap<Key, Option<Record>>,
     writes: Writes,
 }
 
 impl<'s> MemoryTx<'s> {
-    pub(super) fn new(store: &'s MemoryStore, now: TimestampMs) -> Self {
-        Self { store, now, seen: HashMap::new(), writes: Writes::default() }
+    pub(super) fn new(store: &'s MemoryStore, now: TimestampMs, reach: Reach) -> Self {
+        Self { store, now, reach, seen: HashMap::new(), writes: Writes::default() }
     }
 
     pub(super) fn preload(&mut self, keys: &[Key]) -> Result<()> {
@@ -47,7 +49,7 @@ impl<'s> MemoryTx<'s> {
         let state = self.store.lock();
         keys.iter()
             .map(|key| {
-                if let Some(change) = self.writes.changes.get(key) {
+                if let Some(change) = self.writes.overlay.changes.get(key) {
                     return Ok(change.clone());
                 }
                 if let Some(record) = self.seen.get(key) {
@@ -65,18 +67,17 @@ impl<'s> MemoryTx<'s> {
 
     fn scan(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Record>> {
         let Some(owner) = index.owner() else {
-            return Err(ff_core::EngineError::Bug(ff_core::error::BugKind::DanglingReference));
+            return Err(EngineError::Bug(BugKind::DanglingReference));
         };
-        // Own writes may have taken entries out of the range, so fetch that many more.
-        let wider = Bounds { limit: bounds.limit.saturating_add(self.writes.changes.len()), ..bounds.clone() };
-        let mut found: BTreeMap<Position, Record> = BTreeMap::new();
+        let wider = self.writes.overlay.widen(bounds);
+        let mut found: Vec<(Position, Record)> = Vec::new();
         {
             let state = self.store.lock();
             let version = state.range_version(&owner);
             self.writes.ranges.entry(owner).or_insert(version);
             for (position, version, record) in state.range(index, &wider)? {
                 let key = record.key();
-                if self.writes.changes.contains_key(&key) {
+                if self.writes.overlay.changes.contains_key(&key) {
                     continue;
                 }
                 let seen = self.seen.entry(key.clone()).or_insert_with(|| {
@@ -84,23 +85,11 @@ impl<'s> MemoryTx<'s> {
                     Some(record)
                 });
                 if let Some(record) = seen.clone() {
-                    found.insert(position, record);
+                    found.push((position, record));
                 }
             }
         }
-        for record in self.writes.changes.values().flatten() {
-            for entry in record.entries() {
-                if entry.index == *index && bounds.contains(&entry.position) {
-                    found.insert(entry.position, record.clone());
-                }
-            }
-        }
-        let records = found.into_values();
-        Ok(if bounds.reverse {
-            records.rev().take(bounds.limit).collect()
-        } else {
-            records.take(bounds.limit).collect()
-        })
+        Ok(self.writes.overlay.merge(index, bounds, found))
     }
 }
 
@@ -119,15 +108,23 @@ impl Tx for MemoryTx<'_> {
         Box::pin(std::future::ready(found))
     }
 
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        let found = match self.reach {
+            Reach::Home => Err(EngineError::Bug(BugKind::DanglingReference)),
+            Reach::Everywhere => self.store.lock().list(indexes, bounds),
+        };
+        Box::pin(std::future::ready(found))
+    }
+
     fn put_record(&mut self, record: Record) {
-        self.writes.changes.insert(record.key(), Some(record));
+        self.writes.overlay.changes.insert(record.key(), Some(record));
     }
 
     fn delete(&mut self, key: Key) {
-        self.writes.changes.insert(key, None);
+        self.writes.overlay.changes.insert(key, None);
     }
 
     fn emit(&mut self, event: Event) {
-        self.writes.events.push(event);
+        self.writes.overlay.events.push(event);
     }
 }

@@ -14,6 +14,7 @@ use super::ownership::{Owned, cancel_if_owed, end_over_cap, grant_kind, reclaim_
 use super::parking::{free_routes, park_behind_gates, park_denied, park_unroutable, parked_routes};
 pub(crate) use super::queue::Seeker;
 use super::queue::{HEADS_PAGE, Queues, heads};
+use super::shortcut::TakeHeads;
 use crate::engine::Engine;
 use crate::key::Key;
 use crate::lifecycle::Subject;
@@ -24,7 +25,10 @@ use crate::store::{Op, Store, Tx};
 const DIRECT_ADMISSION_MS: u64 = 5_000;
 
 /// Candidates that one claim looks at in vain before it gives up.
-const FRUITLESS_MAX: usize = 4 * HEADS_PAGE;
+pub(super) const FRUITLESS_MAX: usize = 4 * HEADS_PAGE;
+
+/// Executions that one short way takes at once.
+const TAKEN_MAX: usize = 256;
 
 /// Parked executions that a claim frees when it finds nothing else.
 const FREED_MAX: usize = 16;
@@ -42,6 +46,16 @@ pub(crate) enum Prize {
         /// How long it holds.
         ttl_ms: u64,
     },
+}
+
+impl Prize {
+    /// How long an admission waits for it.
+    const fn patience_ms(self) -> u64 {
+        match self {
+            Self::Lease { .. } => DIRECT_ADMISSION_MS,
+            Self::Grant { ttl_ms } => ttl_ms,
+        }
+    }
 }
 
 /// What was caught.
@@ -70,11 +84,41 @@ pub(crate) async fn hunt<S: Store>(
     prize: Prize,
     count: usize,
 ) -> Result<Haul> {
+    if engine.store.spans_partitions() {
+        let caught = take_heads(engine, seeker, holder, prize, count).await?;
+        if !caught.is_empty() {
+            return Ok(Haul { caught, is_cut_short: false });
+        }
+    }
     let mut hunt = Hunt::new(engine, holder, prize, count);
     match hunt.round(seeker).await {
         // What was taken is taken: the caller must learn of it.
         Err(error) if hunt.caught.is_empty() => Err(error),
         _ => Ok(Haul { is_cut_short: hunt.gave_up && hunt.set_aside > 0, caught: hunt.caught }),
+    }
+}
+
+/// The short way: what stands at the heads of queues that nothing else decides about.
+async fn take_heads<S: Store>(
+    engine: &Engine<S>,
+    seeker: Seeker<'_>,
+    holder: &Holder,
+    prize: Prize,
+    count: usize,
+) -> Result<Vec<Catch>> {
+    let now = engine.store.now().await?;
+    let ids = (0..count.min(TAKEN_MAX)).map(|_| (engine.uuid_at(now), engine.uuid_at(now))).collect();
+    let shortcut = TakeHeads {
+        lane: seeker.lane.clone(),
+        namespaces: seeker.namespaces.cloned(),
+        holder: holder.clone(),
+        prize,
+        until: now.plus(prize.patience_ms()),
+        ids,
+    };
+    match engine.run(shortcut).await {
+        Err(EngineError::Contention(_)) => Ok(Vec::new()),
+        caught => caught,
     }
 }
 
@@ -162,12 +206,8 @@ impl<'a, S: Store> Hunt<'a, S> {
     /// Admission, then the prize. An admission whose prize somebody else got is withdrawn; when it is not known whether the commit
     /// happened, the end of its provisional time tells.
     async fn try_candidate(&mut self, candidate: &Execution) -> Result<Option<Catch>> {
-        let patience = match self.prize {
-            Prize::Lease { .. } => DIRECT_ADMISSION_MS,
-            Prize::Grant { ttl_ms } => ttl_ms,
-        };
         let now = self.engine.store.now().await?;
-        let until = now.plus(patience);
+        let until = now.plus(self.prize.patience_ms());
         let quotas = match admit(self.engine, candidate, until).await? {
             Admitted::Yes { quotas } => quotas,
             Admitted::No { gate, retry_at, detail } => {
@@ -201,18 +241,18 @@ impl<'a, S: Store> Hunt<'a, S> {
 }
 
 /// Takes or reserves one candidate, if it is still there for the taking.
-struct Secure {
-    execution: ExecutionId,
+pub(super) struct Secure {
+    pub(super) execution: ExecutionId,
     /// The epoch that admission saw.
-    epoch: LeaseEpoch,
-    holder: Holder,
-    prize: Prize,
+    pub(super) epoch: LeaseEpoch,
+    pub(super) holder: Holder,
+    pub(super) prize: Prize,
     /// Until then the admission holds.
-    until: TimestampMs,
+    pub(super) until: TimestampMs,
     /// The lease or the grant.
-    first: Uuid,
+    pub(super) first: Uuid,
     /// The attempt.
-    second: Uuid,
+    pub(super) second: Uuid,
 }
 
 #[async_trait::async_trait]

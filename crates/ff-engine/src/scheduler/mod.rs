@@ -9,4 +9,5 @@ pub(crate) mod hunt;
 pub(crate) mod ownership;
 pub(crate) mod parking;
 pub(crate) mod queue;
+mod shortcut;
 pub(crate) mod slots;

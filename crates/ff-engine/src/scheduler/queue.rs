@@ -14,7 +14,7 @@ use crate::store::Store;
 use crate::verbs::{list_all, list_of};
 
 /// Classes of a lane read at a time.
-const CLASSES_PAGE: usize = 500;
+pub(super) const CLASSES_PAGE: usize = 500;
 
 /// Heads read at a time.
 pub(super) const HEADS_PAGE: usize = 16;
@@ -25,6 +25,13 @@ pub(crate) struct Seeker<'a> {
     pub(crate) lane: &'a LaneId,
     pub(crate) capabilities: &'a BTreeSet<String>,
     pub(crate) namespaces: Option<&'a BTreeSet<Namespace>>,
+}
+
+impl Seeker<'_> {
+    /// Whether a class is in a namespace that it may take from.
+    pub(super) fn wants(&self, class: &LaneClass) -> bool {
+        self.namespaces.is_none_or(|wanted| wanted.contains(&class.namespace))
+    }
 }
 
 /// The classes of a lane, sorted by what they mean to one worker.
@@ -46,24 +53,35 @@ impl Queues {
     /// The classes of the seeker's lane.
     pub(super) async fn of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Self> {
         let classes = classes_of(engine, seeker).await?;
-        let serving = serving(engine, seeker.lane, &classes).await?;
-        let mut queues = Self { serving, ..Self::default() };
-        let mut covered = Vec::new();
-        for class in classes.into_iter().filter(|class| queues.serving.contains(&class.namespace)) {
-            if class.class.requirement.is_covered_by(seeker.capabilities) {
-                covered.push(class);
-            } else {
-                queues.uncovered.push(class);
-            }
-        }
-        let gates: BTreeSet<Gate> = covered.iter().flat_map(|class| class.class.gates.iter().copied()).collect();
+        let lanes = engine.store.read(&lane_keys(seeker.lane, &classes)).await?;
+        let mut queues = Self::assorted(seeker, classes, lanes);
+        let gates = queues.gates();
         if !gates.is_empty() {
             queues.closed = closed_gates(engine, &gates).await?;
         }
         let closed = &queues.closed;
-        (queues.gated, queues.open) =
-            covered.into_iter().partition(|class| class.class.gates.iter().any(|gate| closed.contains_key(gate)));
+        (queues.gated, queues.open) = std::mem::take(&mut queues.open)
+            .into_iter()
+            .partition(|class| class.class.gates.iter().any(|gate| closed.contains_key(gate)));
         Ok(queues)
+    }
+
+    /// As far as lanes and capabilities decide; every policy counts as open.
+    pub(super) fn assorted(seeker: Seeker<'_>, classes: Vec<LaneClass>, lanes: Vec<Option<Record>>) -> Self {
+        let mut queues = Self { serving: serving(&classes, lanes), ..Self::default() };
+        for class in classes.into_iter().filter(|class| queues.serving.contains(&class.namespace)) {
+            if class.class.requirement.is_covered_by(seeker.capabilities) {
+                queues.open.push(class);
+            } else {
+                queues.uncovered.push(class);
+            }
+        }
+        queues
+    }
+
+    /// The policies in front of its queues.
+    pub(super) fn gates(&self) -> BTreeSet<Gate> {
+        self.open.iter().flat_map(|class| class.class.gates.iter().copied()).collect()
     }
 
     /// The queues to look into: claimable executions, and those whose lease was lost. A class behind a closed gate is left out, one
@@ -104,19 +122,21 @@ async fn classes_of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<
         let bounds = Bounds::first(CLASSES_PAGE).after(after);
         let page: Vec<LaneClass> = list_of(&engine.store, Index::ClassesOfLane(seeker.lane.clone()), bounds).await?;
         after = page.last().filter(|_| page.len() == CLASSES_PAGE).map(LaneClass::position);
-        let wanted = |class: &LaneClass| seeker.namespaces.is_none_or(|wanted| wanted.contains(&class.namespace));
-        classes.extend(page.into_iter().filter(wanted));
+        classes.extend(page.into_iter().filter(|class| seeker.wants(class)));
         if after.is_none() {
             return Ok(classes);
         }
     }
 }
 
+/// The lane of each namespace that has work in it.
+pub(super) fn lane_keys(lane: &LaneId, classes: &[LaneClass]) -> Vec<Key> {
+    let namespaces: BTreeSet<&Namespace> = classes.iter().map(|class| &class.namespace).collect();
+    namespaces.into_iter().map(|namespace| Key::lane(namespace.clone(), lane.clone())).collect()
+}
+
 /// The namespaces in which the lane hands out work.
-async fn serving<S: Store>(engine: &Engine<S>, lane: &LaneId, classes: &[LaneClass]) -> Result<BTreeSet<Namespace>> {
-    let namespaces: BTreeSet<Namespace> = classes.iter().map(|class| class.namespace.clone()).collect();
-    let keys: Vec<Key> = namespaces.iter().map(|namespace| Key::lane(namespace.clone(), lane.clone())).collect();
-    let lanes = engine.store.read(&keys).await?;
+fn serving(classes: &[LaneClass], lanes: Vec<Option<Record>>) -> BTreeSet<Namespace> {
     let closed: BTreeSet<Namespace> = lanes
         .into_iter()
         .flatten()
@@ -124,7 +144,7 @@ async fn serving<S: Store>(engine: &Engine<S>, lane: &LaneId, classes: &[LaneCla
         .filter(|lane| !lane.state.serves())
         .map(|lane| lane.namespace)
         .collect();
-    Ok(namespaces.difference(&closed).cloned().collect())
+    classes.iter().map(|class| class.namespace.clone()).filter(|namespace| !closed.contains(namespace)).collect()
 }
 
 /// One page of candidates, best first, and where the next page begins, if there is one. Reserved ones are left out.

@@ -23,11 +23,8 @@ impl<S: Store> Ingress for Engine<S> {
     }
 
     async fn create_executions(&self, batch: Vec<CreateExecutionArgs>) -> Result<Vec<CreateExecutionOutcome>> {
-        let mut outcomes = Vec::with_capacity(batch.len());
-        for args in batch {
-            outcomes.push(create::create(self, args).await.into());
-        }
-        Ok(outcomes)
+        let creations = batch.into_iter().map(|args| async { create::create(self, args).await.into() });
+        Ok(futures_util::future::join_all(creations).await)
     }
 
     async fn change_priority(&self, args: ChangePriorityArgs) -> Result<ChangePriorityResult> {

@@ -3,6 +3,8 @@
 //! Everything outside the execution's partition (lane, scopes, budgets, quotas) is read and registered before the commit; the commit
 //! itself looks again for a record with the same key or id.
 
+mod shortcut;
+
 use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
@@ -29,6 +31,12 @@ use crate::verbs::read_one;
 /// Admits a submission, or names the execution that is there.
 pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateExecutionArgs) -> Result<CreateExecutionResult> {
     let id = identify(engine, &args).await?;
+    if engine.store.spans_partitions()
+        && let Some(shortcut) = shortcut::CreateAtOnce::of(engine, id, &args)
+        && let Some(answer) = engine.run(shortcut).await?
+    {
+        return Ok(answer);
+    }
     let keys = known_keys(id, &args);
     let now = engine.store.now().await?;
     if let Some(existing) = known(engine.store.read(&keys).await?, now) {
@@ -184,19 +192,23 @@ impl Submission {
         Ok(())
     }
 
-    async fn scoped<S: Store>(&self, engine: &Engine<S>) -> Result<(BTreeSet<BudgetId>, BTreeSet<QuotaPolicyId>)> {
+    /// Where it would find what is attached to its namespace, its lane and its tags.
+    fn scope_keys(&self) -> Vec<Key> {
         let namespace = &self.args.namespace;
         let tags = self.args.tags.iter().map(|(key, value)| Scope::Tag {
             namespace: namespace.clone(),
             key: key.clone(),
             value: value.clone(),
         });
-        let keys: Vec<Key> =
-            [Scope::Namespace(namespace.clone()), Scope::Lane(namespace.clone(), self.args.lane_id.clone())]
-                .into_iter()
-                .chain(tags)
-                .map(Key::scope_binding)
-                .collect();
+        [Scope::Namespace(namespace.clone()), Scope::Lane(namespace.clone(), self.args.lane_id.clone())]
+            .into_iter()
+            .chain(tags)
+            .map(Key::scope_binding)
+            .collect()
+    }
+
+    async fn scoped<S: Store>(&self, engine: &Engine<S>) -> Result<(BTreeSet<BudgetId>, BTreeSet<QuotaPolicyId>)> {
+        let keys = self.scope_keys();
         let mut attached = (BTreeSet::new(), BTreeSet::new());
         for record in engine.store.read(&keys).await?.into_iter().flatten() {
             if let Ok(binding) = ScopeBinding::try_from(record) {

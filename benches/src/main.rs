@@ -1,0 +1,55 @@
+//! Measures FlowFabric beside a queue written by hand on the same store, in the same run.
+//!
+//! `scenarios` say what is measured, `stores` on what, `yardsticks` beside what; `report` prints a table and, as the last
+//! line, one JSON object.
+
+mod disk;
+mod latency;
+mod process;
+mod report;
+mod rounds;
+mod scenarios;
+mod settings;
+mod stores;
+mod work;
+mod yardsticks;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::report::Report;
+use crate::settings::{Options, Scenario};
+use crate::stores::Subject;
+
+/// Threads that run the callers.
+const RUNTIME_WORKERS: usize = 2;
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_WORKERS).enable_time().build()?;
+    let report = runtime.block_on(measure(&options))?;
+    println!("\n{}", report.table());
+    println!("{}", report.json()?);
+    Ok(())
+}
+
+async fn measure(options: &Options) -> Result<Report> {
+    let subject = stores::subject(options)?;
+    let mut report = Report::new(options.facts(&*subject, RUNTIME_WORKERS));
+    for scenario in options.chosen() {
+        println!("==> {scenario}");
+        run(scenario, &*subject, options, &mut report).await?;
+    }
+    Ok(report)
+}
+
+async fn run(scenario: Scenario, subject: &dyn Subject, options: &Options, report: &mut Report) -> Result<()> {
+    match scenario {
+        Scenario::Lifecycle => report.lifecycle = Some(scenarios::lifecycle::run(subject, options).await?),
+        Scenario::Backlog => report.backlog = Some(scenarios::backlog::run(subject, options).await?),
+        Scenario::Chain => report.chain = Some(scenarios::chain::run(subject, options).await?),
+        Scenario::Suspend => report.suspend = Some(scenarios::suspend::run(subject, options).await?),
+        Scenario::Stream => report.stream = Some(scenarios::stream::run(subject, options).await?),
+    }
+    Ok(())
+}

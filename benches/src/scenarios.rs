@@ -1,0 +1,7 @@
+//! What is measured.
+
+pub mod backlog;
+pub mod chain;
+pub mod lifecycle;
+pub mod stream;
+pub mod suspend;

@@ -1,0 +1,30 @@
+//! Queues written by hand: what a store can do when nothing but the queue is asked of it.
+
+pub mod sqlite;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use async_trait::async_trait;
+
+use crate::work::Measured;
+
+/// How many calls are under way, and how they share transactions.
+#[derive(Clone, Copy, Debug)]
+pub struct InFlight {
+    /// Callers, each with one call under way.
+    pub calls: usize,
+    /// Most calls of one transaction.
+    pub group_max: usize,
+}
+
+/// A bare queue on a store.
+#[async_trait]
+pub trait Yardstick: Send + Sync {
+    /// Insert, pop by priority, finish, in a closed loop on an empty queue; counts lifecycles. The latency of a call is
+    /// that of its transaction.
+    async fn queue(&self, in_flight: InFlight, warm_up: Duration, measured: Duration) -> Result<Measured>;
+
+    /// Transactions of one row, one after another.
+    async fn commit(&self, warm_up: Duration, measured: Duration) -> Result<Measured>;
+}

@@ -1,0 +1,64 @@
+//! What goes wrong with a file, in words that say what to do.
+
+use std::sync::Arc;
+
+use ff_core::EngineError;
+use ff_core::error::ValidationKind;
+use rusqlite::ErrorCode;
+
+/// A failure of the database, explained.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error("another process kept the database locked for too long; try again, or stop the process that holds it")]
+    Busy,
+    #[error("the disk is full; nothing of this operation was stored. Free some space and try again")]
+    DiskFull,
+    #[error("the database cannot be written: {0}. Make the file and its directory writable for this user")]
+    ReadOnly(String),
+    #[error("the database cannot be opened: {0}. Check that the directory exists and that this user may write in it")]
+    CannotOpen(String),
+    #[error("input or output failed: {0}")]
+    Io(String),
+    #[error("{0}")]
+    Other(String),
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Trouble {
+    const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Busy | Self::DiskFull | Self::Io(_))
+    }
+}
+
+impl From<Trouble> for EngineError {
+    fn from(trouble: Trouble) -> Self {
+        Self::Transport { backend: "sqlite", retryable: trouble.is_retryable(), source: Arc::new(trouble) }
+    }
+}
+
+/// The file does not hold what it should.
+pub(crate) fn corrupt(detail: impl std::fmt::Display) -> EngineError {
+    EngineError::validation(
+        ValidationKind::Corruption,
+        format_args!("the database file is damaged: {detail}. Restore a backup, or move the file away to start anew"),
+    )
+}
+
+/// Explains an error of the driver.
+pub(crate) fn explain(error: rusqlite::Error) -> EngineError {
+    let rusqlite::Error::SqliteFailure(failure, _) = &error else {
+        return Trouble::Other(error.to_string()).into();
+    };
+    match failure.code {
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
+            Trouble::Busy.into()
+        }
+        ErrorCode::DiskFull => Trouble::DiskFull.into(),
+        ErrorCode::ReadOnly => Trouble::ReadOnly(error.to_string()).into(),
+        ErrorCode::CannotOpen | ErrorCode::PermissionDenied => Trouble::CannotOpen(error.to_string()).into(),
+        ErrorCode::SystemIoFailure => Trouble::Io(error.to_string()).into(),
+        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => corrupt(&error),
+        _ => Trouble::Other(error.to_string()).into(),
+    }
+}

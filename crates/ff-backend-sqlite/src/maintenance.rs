@@ -1,0 +1,327 @@
+//! Care of the file: backups, checks, repairs, giving space back. None of it holds the writer for long.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use ff_core::partition::{Partition, PartitionFamily};
+use ff_core::{EngineError, Result};
+use ff_engine::codec::{decode_record, encode_key, key_prefix};
+use ff_engine::index::{Bounds, Index};
+use ff_engine::key::Key;
+use ff_engine::records::Record;
+use rusqlite::Connection;
+
+use crate::connection::{blocking, open_copier};
+use crate::error::{Trouble, corrupt, explain};
+use crate::indexes::Place;
+use crate::options::Location;
+use crate::store::SqliteStore;
+use crate::tables::entry::RawEntry;
+use crate::tables::execution::Shadow;
+use crate::tables::{self, entry, execution, record};
+
+/// Records looked at in one go.
+const PAGE: usize = 500;
+
+/// Pages given back to the file system in one go.
+const FREED_AT_ONCE: u32 = 64;
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Records that were read.
+    pub records: u64,
+    /// What is wrong, one line each; empty when all is well.
+    pub problems: Vec<String>,
+}
+
+impl CheckReport {
+    /// Whether all is well.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+impl SqliteStore {
+    /// Writes a consistent copy to a new file while everything goes on. The copy appears under its name only when it is complete and on the
+    /// disk.
+    ///
+    /// # Errors
+    /// `InvalidInput` when there is a file of that name; `Transport` when it cannot be written.
+    pub async fn backup_to(&self, path: impl Into<PathBuf>) -> Result<()> {
+        let path = path.into();
+        if path.exists() {
+            return Err(EngineError::invalid(format_args!(
+                "{} exists; give the name of a new file for the backup",
+                path.display()
+            )));
+        }
+        match self.options().location.clone() {
+            Location::File(source) => {
+                let patience = self.options().busy_timeout;
+                blocking(move || copy_to(&open_copier(&source, patience)?, &path)).await
+            }
+            Location::Memory => self.writer.alone(move |desk| copy_to(&desk.db, &path)).await,
+        }
+    }
+
+    /// Reads the whole file: its structure, every record, every index entry.
+    ///
+    /// # Errors
+    /// `Transport` when it cannot be read at all; what is wrong with it is in the report.
+    pub async fn check(&self) -> Result<CheckReport> {
+        self.reading(check).await
+    }
+
+    /// Gives free pages back to the file system, a few at a time; says how many.
+    ///
+    /// # Errors
+    /// Whatever the database answers.
+    pub async fn shrink(&self) -> Result<u64> {
+        let mut freed = 0;
+        loop {
+            let step = self.writer.alone(|desk| free_some(&desk.db)).await?;
+            freed += step;
+            if step == 0 {
+                return Ok(freed);
+            }
+        }
+    }
+}
+
+fn free_some(db: &Connection) -> Result<u64> {
+    let free = || db.query_row("PRAGMA freelist_count", [], |row| row.get::<_, i64>(0)).map_err(explain);
+    let before = free()?;
+    if before == 0 {
+        return Ok(0);
+    }
+    db.execute_batch(&format!("PRAGMA incremental_vacuum({FREED_AT_ONCE})")).map_err(explain)?;
+    Ok(u64::try_from(before - free()?).unwrap_or(0))
+}
+
+fn copy_to(db: &Connection, path: &Path) -> Result<()> {
+    let unfinished = path.with_extension("unfinished");
+    let io = |error: std::io::Error| Trouble::Io(format!("{}: {error}", path.display()));
+    if unfinished.exists() {
+        std::fs::remove_file(&unfinished).map_err(io)?;
+    }
+    let text = unfinished
+        .to_str()
+        .ok_or_else(|| EngineError::invalid(format_args!("{} is not valid UTF-8", path.display())))?;
+    db.execute("VACUUM INTO ?", [text]).map_err(explain)?;
+    std::fs::File::open(&unfinished).and_then(|file| file.sync_all()).map_err(io)?;
+    std::fs::rename(&unfinished, path).map_err(io)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    std::fs::File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)?;
+    Ok(())
+}
+
+fn check(db: &Connection) -> Result<CheckReport> {
+    let mut report = CheckReport::default();
+    let mut lines = db.prepare("PRAGMA integrity_check").map_err(explain)?;
+    let found = lines.query_map([], |row| row.get::<_, String>(0)).map_err(explain)?;
+    for line in found {
+        match line.map_err(explain)? {
+            line if line == "ok" => {}
+            line => report.problems.push(line),
+        }
+    }
+    check_executions(db, &mut report)?;
+    check_records(db, &mut report)?;
+    check_entries(db, &mut report)?;
+    Ok(report)
+}
+
+fn check_executions(db: &Connection, report: &mut CheckReport) -> Result<()> {
+    let mut after = 0;
+    loop {
+        let page = execution::page(db, after, PAGE as i64)?;
+        let Some((last, _, _)) = page.last() else { return Ok(()) };
+        after = *last;
+        for (_, id, body) in &page {
+            report.records += 1;
+            let key = Key::execution(*id);
+            match decode_record(&key, body) {
+                Ok(record) => {
+                    let wrong = missing(db, &key, &record)?;
+                    if wrong > 0 {
+                        report.problems.push(format!("{id}: {wrong} index entries are missing or wrong"));
+                    }
+                }
+                Err(error) => report.problems.push(error.to_string()),
+            }
+        }
+    }
+}
+
+fn check_records(db: &Connection, report: &mut CheckReport) -> Result<()> {
+    let mut after = Vec::new();
+    loop {
+        let page = record::page(db, &after, &[0xff], PAGE as i64)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after.clone_from(last);
+        for (bytes, body) in &page {
+            report.records += 1;
+            let read = tables::readable(bytes).and_then(|key| Ok((decode_record(&key, body)?, key)));
+            match read {
+                Ok((record, key)) => {
+                    let wrong = missing(db, &key, &record)?;
+                    if wrong > 0 {
+                        report.problems.push(format!("{key:?}: {wrong} index entries are missing"));
+                    }
+                }
+                Err(error) => report.problems.push(error.to_string()),
+            }
+        }
+    }
+}
+
+fn check_entries(db: &Connection, report: &mut CheckReport) -> Result<()> {
+    let mut after = RawEntry::default();
+    loop {
+        let page = entry::page(db, &after, PAGE as i64)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after = last.clone();
+        for (raw, bytes) in &page {
+            if !is_declared(db, raw, bytes)? {
+                report.problems.push("an index entry refers to a record that does not declare it".to_owned());
+            }
+        }
+    }
+}
+
+/// How many entries of a record are not stored as declared.
+fn missing(db: &Connection, key: &Key, record: &Record) -> Result<usize> {
+    let entries = record.entries();
+    let bytes = encode_key(key);
+    let mut wrong = 0;
+    if let Record::Execution(found) = record {
+        let stored = execution::stored_values(db, found.id)?.unwrap_or_default();
+        wrong += execution::wrong_columns(&stored, &Shadow::of(&entries));
+    }
+    for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {
+        wrong += usize::from(!entry::is_present(db, entry, &bytes)?);
+    }
+    Ok(wrong)
+}
+
+/// Whether the record that an entry refers to declares it. One that does not decode is given the benefit of the doubt.
+fn is_declared(db: &Connection, raw: &RawEntry, key: &[u8]) -> Result<bool> {
+    let Ok(key) = tables::readable(key) else { return Ok(false) };
+    match tables::load(db, &key) {
+        Ok(Some(found)) => Ok(found.record.entries().iter().any(|entry| RawEntry::of(entry) == *raw)),
+        Ok(None) => Ok(false),
+        Err(EngineError::Validation { .. }) => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// Compares the entries of a partition with what its records declare and repairs them, a page at a time.
+pub(crate) async fn reindex(store: &SqliteStore, partition: Partition) -> Result<(u32, u32)> {
+    let keys = store.reading(move |db| keys_in(db, partition)).await?;
+    let mut repaired = 0;
+    for page in keys.chunks(PAGE) {
+        let page = page.to_vec();
+        repaired += store.writer.alone(move |desk| desk.alone(|db| repair(db, &page))).await?;
+    }
+    let stale = store.reading(move |db| stale_entries(db, partition)).await?;
+    for page in stale.chunks(PAGE) {
+        let page = page.to_vec();
+        repaired += store.writer.alone(move |desk| desk.alone(|db| remove_stale(db, &page))).await?;
+    }
+    Ok((u32::try_from(keys.len()).unwrap_or(u32::MAX), u32::try_from(repaired).unwrap_or(u32::MAX)))
+}
+
+fn keys_in(db: &Connection, partition: Partition) -> Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    if partition.family() == PartitionFamily::Flow {
+        let mut after = None;
+        loop {
+            let page = tables::keys(db, &Index::ExecutionsIn(partition), &Bounds::first(PAGE).after(after))?;
+            after = page.last().map(|(position, _)| position.clone());
+            if after.is_none() {
+                break;
+            }
+            for (_, key) in page {
+                belongings(db, &key, &mut keys)?;
+                keys.push(key);
+            }
+        }
+    }
+    let prefix = key_prefix(partition);
+    pages(db, &prefix, &mut keys)?;
+    Ok(keys)
+}
+
+/// What lies beside an execution.
+fn belongings(db: &Connection, execution: &Key, keys: &mut Vec<Key>) -> Result<()> {
+    let mut prefix = encode_key(execution);
+    prefix.pop();
+    pages(db, &prefix, keys)
+}
+
+fn pages(db: &Connection, prefix: &[u8], keys: &mut Vec<Key>) -> Result<()> {
+    let mut after = prefix.to_vec();
+    let end = [prefix, &[0xff; 64]].concat();
+    loop {
+        let page = record::page(db, &after, &end, PAGE as i64)?;
+        let Some((last, _)) = page.last() else { return Ok(()) };
+        after.clone_from(last);
+        for (bytes, _) in &page {
+            keys.push(tables::readable(bytes)?);
+        }
+    }
+}
+
+fn repair(db: &Connection, keys: &[Key]) -> Result<usize> {
+    let mut repaired = 0;
+    for key in keys {
+        // One that does not decode declares nothing; it is for the check to report.
+        let Ok(Some(found)) = tables::load(db, key) else { continue };
+        let wrong = missing(db, key, &found.record)?;
+        if wrong == 0 {
+            continue;
+        }
+        repaired += wrong;
+        let entries = found.record.entries();
+        if let Some(row) = found.row {
+            execution::restore(db, row, &Shadow::of(&entries)).map_err(explain)?;
+        }
+        let bytes = encode_key(key);
+        for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {
+            entry::insert(db, entry, &bytes).map_err(explain)?;
+        }
+    }
+    Ok(repaired)
+}
+
+fn stale_entries(db: &Connection, partition: Partition) -> Result<Vec<(RawEntry, Vec<u8>)>> {
+    let mut stale = Vec::new();
+    let mut seen = HashSet::new();
+    let mut after = RawEntry::default();
+    loop {
+        let page = entry::page(db, &after, PAGE as i64)?;
+        let Some((last, _)) = page.last() else { return Ok(stale) };
+        if !seen.insert((last.list.clone(), last.major, last.tie.clone())) {
+            return Err(corrupt("index entries are out of order"));
+        }
+        after = last.clone();
+        for (raw, bytes) in page {
+            let is_here = tables::readable(&bytes).is_ok_and(|key| key.partition == partition);
+            if is_here && !is_declared(db, &raw, &bytes)? {
+                stale.push((raw, bytes));
+            }
+        }
+    }
+}
+
+fn remove_stale(db: &Connection, stale: &[(RawEntry, Vec<u8>)]) -> Result<usize> {
+    let mut removed = 0;
+    for (raw, key) in stale {
+        if !is_declared(db, raw, key)? {
+            removed += entry::delete_raw(db, raw, key).map_err(explain)?;
+        }
+    }
+    Ok(removed)
+}

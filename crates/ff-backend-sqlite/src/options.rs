@@ -1,0 +1,121 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_engine::clock::{Clock, SystemClock};
+
+/// Where the records are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// In a file, with two companions beside it while it is open.
+    File(PathBuf),
+    /// In memory; gone with the store.
+    Memory,
+}
+
+/// When an answer is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Synchronous {
+    /// After the commit is on the disk.
+    #[default]
+    Full,
+    /// After the commit is in the operating system's hands: the last ones may be lost when the machine loses power.
+    Normal,
+}
+
+impl Synchronous {
+    /// The word SQLite uses.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "FULL",
+            Self::Normal => "NORMAL",
+        }
+    }
+}
+
+/// How a store is opened; start with [`SqliteOptions::file`].
+#[derive(Clone)]
+pub struct SqliteOptions {
+    pub(crate) location: Location,
+    pub(crate) synchronous: Synchronous,
+    pub(crate) fast_paths: bool,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) poll_interval: Duration,
+}
+
+impl SqliteOptions {
+    /// A file, made when it is missing.
+    #[must_use]
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self::at(Location::File(path.into()))
+    }
+
+    /// A private database in memory.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::at(Location::Memory)
+    }
+
+    fn at(location: Location) -> Self {
+        Self {
+            location,
+            synchronous: Synchronous::default(),
+            fast_paths: true,
+            clock: Arc::new(SystemClock::default()),
+            busy_timeout: Duration::from_secs(10),
+            poll_interval: Duration::from_millis(10),
+        }
+    }
+
+    /// When answers are given.
+    #[must_use]
+    pub const fn synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// Whether hot operations take their short way; answers are the same either way.
+    #[must_use]
+    pub const fn fast_paths(mut self, on: bool) -> Self {
+        self.fast_paths = on;
+        self
+    }
+
+    /// Where time comes from.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// How long to wait for another process that writes, before giving up.
+    #[must_use]
+    pub const fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// How often to look for commits of other processes while somebody waits for news.
+    #[must_use]
+    pub const fn poll_interval(mut self, interval: Duration) -> Self {
+        self.poll_interval = interval;
+        self
+    }
+}
+
+impl fmt::Debug for SqliteOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteOptions")
+            .field("location", &self.location)
+            .field("synchronous", &self.synchronous)
+            .field("fast_paths", &self.fast_paths)
+            .field("busy_timeout", &self.busy_timeout)
+            .field("poll_interval", &self.poll_interval)
+            .finish_non_exhaustive()
+    }
+}

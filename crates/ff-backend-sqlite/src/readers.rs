@@ -1,0 +1,79 @@
+//! Threads that read, each on a connection of its own, beside the writer.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender};
+use ff_core::Result;
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::connection::open_reader;
+use crate::error::{Trouble, explain};
+
+/// How many read at once.
+const READERS: usize = 2;
+
+type Job = Box<dyn FnOnce(&Connection) + Send>;
+
+/// The way to the threads. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    jobs: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Readers {
+    /// Starts the threads.
+    pub(crate) fn start(path: &Path, busy_timeout: Duration) -> Result<Self> {
+        let (jobs, queue) = crossbeam_channel::unbounded::<Job>();
+        let mut readers = Self { jobs: Some(jobs), threads: Vec::new() };
+        for _ in 0..READERS {
+            let db = open_reader(path, busy_timeout)?;
+            let queue = queue.clone();
+            let thread = std::thread::Builder::new()
+                .name("ff-sqlite-reader".into())
+                .spawn(move || serve(&db, &queue))
+                .map_err(|error| Trouble::Other(format!("a reader's thread does not start: {error}")))?;
+            readers.threads.push(thread);
+        }
+        Ok(readers)
+    }
+
+    /// Reads at one moment.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = move |db: &Connection| {
+            // A caller that gave up no longer listens.
+            let _ = reply.send(at_one_moment(db, job));
+        };
+        let jobs = self.jobs.as_ref().ok_or(Trouble::Closed)?;
+        jobs.send(Box::new(job)).map_err(|_| Trouble::Closed)?;
+        answer.await.map_err(|_| Trouble::Closed)?
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.jobs.take();
+        for thread in self.threads.drain(..) {
+            // One that panicked has told its caller already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(db: &Connection, queue: &Receiver<Job>) {
+    while let Ok(job) = queue.recv() {
+        job(db);
+    }
+}
+
+fn at_one_moment<T>(db: &Connection, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    let tx = db.unchecked_transaction().map_err(explain)?;
+    job(&tx)
+}

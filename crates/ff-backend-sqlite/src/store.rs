@@ -1,0 +1,150 @@
+//! The store itself: writes go to the writer, reads to the readers.
+
+use std::sync::Arc;
+
+use ff_core::backend::layer::BoxFuture;
+use ff_core::cursor::EventCursor;
+use ff_core::handle::BackendTag;
+use ff_core::partition::Partition;
+use ff_core::{Result, TimestampMs};
+use ff_engine::event::{EventPage, numbered};
+use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
+use ff_engine::key::Key;
+use ff_engine::records::Record;
+use ff_engine::store::{Op, Store};
+use rusqlite::Connection;
+
+use crate::connection::{blocking, open_writer};
+use crate::error::explain;
+use crate::maintenance;
+use crate::options::{Location, SqliteOptions};
+use crate::readers::Readers;
+use crate::tables;
+use crate::topics::Topics;
+use crate::writer::{Desk, StoreClock, Writer};
+
+/// Records in one SQLite file, or in memory.
+pub struct SqliteStore {
+    pub(crate) writer: Writer,
+    /// None for a database in memory, which only its one connection sees.
+    readers: Option<Readers>,
+    topics: Arc<Topics>,
+    clock: StoreClock,
+    options: SqliteOptions,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqliteStore").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl SqliteStore {
+    /// Opens a store; makes the file and its layout when they are missing, and brings an older layout up to date.
+    ///
+    /// # Errors
+    /// One line that says what is wrong with the file and what to do: `InvalidInput` for one that is not ours or needs a newer program,
+    /// `Corruption` for a damaged one, `Transport` for one that cannot be opened, written, or is locked.
+    pub async fn open(options: SqliteOptions) -> Result<Self> {
+        blocking(move || Self::open_blocking(options)).await
+    }
+
+    fn open_blocking(options: SqliteOptions) -> Result<Self> {
+        let db = open_writer(&options)?;
+        let topics = Arc::new(Topics::new());
+        let clock = StoreClock::new(Arc::clone(&options.clock));
+        let desk = Desk::new(db, clock.clone(), Arc::clone(&topics));
+        let writer = Writer::start(desk, Arc::clone(&topics), options.poll_interval)?;
+        let readers = match &options.location {
+            Location::File(path) => Some(Readers::start(path, options.busy_timeout)?),
+            Location::Memory => None,
+        };
+        Ok(Self { writer, readers, topics, clock, options })
+    }
+
+    /// How it was opened.
+    #[must_use]
+    pub const fn options(&self) -> &SqliteOptions {
+        &self.options
+    }
+
+    /// Reads at one moment, beside the writer where that is possible.
+    pub(crate) async fn reading<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        match &self.readers {
+            Some(readers) => readers.read(job).await,
+            None => self.writer.alone(|desk| job(&desk.db)).await,
+        }
+    }
+}
+
+impl Store for SqliteStore {
+    const TAG: BackendTag = BackendTag::Sqlite;
+
+    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
+        self.writer.transact(op).await
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.options.fast_paths
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let keys = keys.to_vec();
+        self.reading(move |db| keys.iter().map(|key| Ok(tables::load(db, key)?.map(|found| found.record))).collect())
+            .await
+    }
+
+    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        let (indexes, bounds) = (indexes.to_vec(), bounds.clone());
+        self.reading(move |db| tables::list_merged(db, &indexes, &bounds)).await
+    }
+
+    async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+        let (index, bounds) = (index.clone(), bounds.clone());
+        self.reading(move |db| tables::keys(db, &index, &bounds)).await
+    }
+
+    async fn count(&self, index: &Index) -> Result<u64> {
+        let index = index.clone();
+        self.reading(move |db| tables::count(db, &index)).await
+    }
+
+    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
+        let after = after.clone();
+        self.reading(move |db| {
+            let cursor = |sequence| numbered::cursor(Self::TAG, sequence);
+            let after = numbered::resume(Self::TAG, &after, tables::event::extent(db)?)?;
+            let events = tables::event::after(db, after, limit)?;
+            let next = cursor(events.last().map_or(after, |(sequence, _)| *sequence));
+            Ok(EventPage { events: events.into_iter().map(|(at, event)| (cursor(at), event)).collect(), next })
+        })
+        .await
+    }
+
+    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
+        self.writer.alone(move |desk| desk.alone(|db| tables::event::trim(db, before, limit).map_err(explain))).await
+    }
+
+    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
+        maintenance::reindex(self, partition).await
+    }
+
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
+        let (news, is_first) = self.topics.listen(topic);
+        if is_first {
+            self.writer.listen();
+        }
+        news
+    }
+
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+        self.clock.source().sleep_until(at)
+    }
+
+    async fn now(&self) -> Result<TimestampMs> {
+        Ok(self.clock.now())
+    }
+}

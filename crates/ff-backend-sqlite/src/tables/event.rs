@@ -1,0 +1,65 @@
+//! The event log.
+
+use ff_core::{Result, TimestampMs};
+use ff_engine::codec::{decode_event, encode_event};
+use ff_engine::event::Event;
+use ff_engine::event::numbered::Extent;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::number;
+use crate::error::explain;
+
+/// The name of the row that says up to which event the log was trimmed.
+const TRIMMED: &str = "events_trimmed_to";
+
+/// What is left of the log.
+pub(crate) fn extent(db: &Connection) -> Result<Extent> {
+    let query = || -> rusqlite::Result<(i64, i64)> {
+        let trimmed = db
+            .prepare_cached("SELECT value FROM deployment WHERE name = ?")?
+            .query_row([TRIMMED], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0);
+        let last: Option<i64> =
+            db.prepare_cached("SELECT max(sequence) FROM event")?.query_row([], |row| row.get(0))?;
+        Ok((trimmed, last.unwrap_or(0).max(trimmed)))
+    };
+    let (trimmed, last) = query().map_err(explain)?;
+    Ok(Extent { trimmed: number(trimmed), last: number(last) })
+}
+
+/// Appends an event.
+pub(crate) fn append(db: &Connection, sequence: u64, event: &Event) -> Result<()> {
+    let body = encode_event(event)?;
+    db.prepare_cached("INSERT INTO event (sequence, at, body) VALUES (?, ?, ?)")
+        .and_then(|mut statement| statement.execute(params![sequence.cast_signed(), event.at.0, body]))
+        .map(drop)
+        .map_err(explain)
+}
+
+/// Events after one, oldest first.
+pub(crate) fn after(db: &Connection, sequence: u64, limit: usize) -> Result<Vec<(u64, Event)>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let query = || -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
+        db.prepare_cached("SELECT sequence, body FROM event WHERE sequence > ? ORDER BY sequence LIMIT ?")?
+            .query_map(params![sequence.cast_signed(), limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
+    };
+    query().map_err(explain)?.into_iter().map(|(sequence, body)| Ok((number(sequence), decode_event(&body)?))).collect()
+}
+
+/// Drops the oldest events as long as they are older than `before`; says how many.
+pub(crate) fn trim(db: &Connection, before: TimestampMs, limit: usize) -> rusqlite::Result<usize> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let oldest: Vec<(i64, i64)> = db
+        .prepare_cached("SELECT sequence, at FROM event ORDER BY sequence LIMIT ?")?
+        .query_map([limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let Some((last, _)) = oldest.iter().take_while(|(_, at)| *at < before.0).last() else { return Ok(0) };
+    let dropped = db.prepare_cached("DELETE FROM event WHERE sequence <= ?")?.execute([last])?;
+    db.prepare_cached(
+        "INSERT INTO deployment (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+    )?
+    .execute(params![TRIMMED, last])?;
+    Ok(dropped)
+}

@@ -1,0 +1,90 @@
+//! Every record that has no table of its own.
+
+use ff_core::Result;
+use ff_engine::codec::{decode_record, encode_key};
+use ff_engine::index::{Bounds, Position};
+use ff_engine::key::Key;
+use ff_engine::records::Record;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::{number, readable};
+use crate::error::explain;
+use crate::indexes::KeyRange;
+
+/// The record of a key.
+pub(crate) fn load(db: &Connection, key: &Key) -> Result<Option<Record>> {
+    let bytes: Option<Vec<u8>> = db
+        .prepare_cached("SELECT body FROM record WHERE key = ?")
+        .and_then(|mut statement| statement.query_row([encode_key(key)], |row| row.get(0)).optional())
+        .map_err(explain)?;
+    bytes.map(|bytes| decode_record(key, &bytes)).transpose()
+}
+
+/// Writes a record, in place of what its key held.
+pub(crate) fn put(db: &Connection, key: &[u8], body: &[u8]) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "INSERT INTO record (key, body) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET body = excluded.body",
+    )?
+    .execute(params![key, body])
+    .map(drop)
+}
+
+/// Removes a record.
+pub(crate) fn delete(db: &Connection, key: &[u8]) -> rusqlite::Result<()> {
+    db.prepare_cached("DELETE FROM record WHERE key = ?")?.execute([key]).map(drop)
+}
+
+fn rows(db: &Connection, range: &KeyRange, bounds: &Bounds) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let sql = if bounds.reverse {
+        "SELECT key, body FROM record WHERE key > ? AND key <= ? ORDER BY key DESC LIMIT ?"
+    } else {
+        "SELECT key, body FROM record WHERE key > ? AND key <= ? ORDER BY key LIMIT ?"
+    };
+    let (low, high) = range.bounds(bounds);
+    let limit = i64::try_from(bounds.limit).unwrap_or(i64::MAX);
+    let query = || -> rusqlite::Result<Vec<_>> {
+        db.prepare_cached(sql)?.query_map(params![low, high, limit], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    };
+    query().map_err(explain)
+}
+
+/// Records in order of their keys.
+pub(crate) fn list(db: &Connection, range: &KeyRange, bounds: &Bounds) -> Result<Vec<(Position, Record)>> {
+    let mut out = Vec::new();
+    for (bytes, body) in rows(db, range, bounds)? {
+        if let Some(position) = range.position(&bytes) {
+            out.push((position, decode_record(&readable(&bytes)?, &body)?));
+        }
+    }
+    Ok(out)
+}
+
+/// Keys in order.
+pub(crate) fn keys(db: &Connection, range: &KeyRange, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+    let mut out = Vec::new();
+    for (bytes, _) in rows(db, range, bounds)? {
+        if let Some(position) = range.position(&bytes) {
+            out.push((position, readable(&bytes)?));
+        }
+    }
+    Ok(out)
+}
+
+/// How many keys there are.
+pub(crate) fn count(db: &Connection, range: &KeyRange) -> Result<u64> {
+    let (low, high) = range.bounds(&Bounds::first(usize::MAX));
+    db.prepare_cached("SELECT count(*) FROM record WHERE key > ? AND key <= ?")
+        .and_then(|mut statement| statement.query_row(params![low, high], |row| row.get(0)))
+        .map(number)
+        .map_err(explain)
+}
+
+/// One page of all records after a key, up to another, as they are stored.
+pub(crate) fn page(db: &Connection, after: &[u8], until: &[u8], limit: i64) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let query = || -> rusqlite::Result<Vec<_>> {
+        db.prepare_cached("SELECT key, body FROM record WHERE key > ? AND key <= ? ORDER BY key LIMIT ?")?
+            .query_map(params![after, until, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
+    };
+    query().map_err(explain)
+}

@@ -1,0 +1,91 @@
+//! Groups: many operations, one commit.
+
+use crossbeam_channel::Receiver;
+use ff_core::Result;
+
+use super::Job;
+use super::desk::Desk;
+use super::work::Work;
+
+/// Operations that one commit carries at most.
+const GROUP_MAX: usize = 128;
+
+/// How often to look again for callers that were just answered and are about to ask again.
+const PATIENCE: usize = 24;
+
+type Alone = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// Takes what waits, up to a job that wants to be alone. After a group of several, those that were answered are given a few moments
+/// to come back, as long as they do come; a single caller is never waited for.
+pub(super) fn gather(
+    first: Job,
+    queue: &Receiver<Job>,
+    answered: usize,
+    group: &mut Vec<Box<dyn Work>>,
+) -> Option<Alone> {
+    let mut next = Some(first);
+    let mut patience = 0;
+    loop {
+        match next.take() {
+            Some(Job::Work(work)) => {
+                group.push(work);
+                patience = 0;
+            }
+            Some(Job::Alone(job)) => return Some(job),
+            Some(Job::Listen) => {}
+            None if group.len() < answered && patience < PATIENCE => {
+                patience += 1;
+                std::thread::yield_now();
+            }
+            None => return None,
+        }
+        if group.len() >= GROUP_MAX {
+            return None;
+        }
+        next = queue.try_recv().ok();
+    }
+}
+
+/// Runs a group in one transaction and answers everybody. When it cannot be committed as a whole, each runs on its own, so that
+/// nobody pays for another's trouble.
+pub(super) fn run(desk: &mut Desk, mut group: Vec<Box<dyn Work>>) {
+    group.retain(|work| work.is_wanted());
+    match attempt(desk, &mut group) {
+        Ok(()) => answer_all(group),
+        Err(error) if group.len() < 2 => {
+            for work in group {
+                work.answer(Err(error.clone()));
+            }
+        }
+        Err(_) => {
+            for work in group {
+                let mut single = vec![work];
+                let outcome = attempt(desk, &mut single);
+                for work in single {
+                    work.answer(outcome.clone());
+                }
+            }
+        }
+    }
+}
+
+fn answer_all(group: Vec<Box<dyn Work>>) {
+    for work in group {
+        work.answer(Ok(()));
+    }
+}
+
+fn attempt(desk: &mut Desk, group: &mut [Box<dyn Work>]) -> Result<()> {
+    if group.is_empty() {
+        return Ok(());
+    }
+    desk.begin()?;
+    let run = group.iter_mut().try_for_each(|work| work.run(desk));
+    match run.and_then(|()| desk.commit()) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            desk.roll_back();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The one thread that writes: it runs what waits, commits it together, and answers after the commit.
+
+mod desk;
+mod group;
+mod tx;
+mod work;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use ff_core::Result;
+use ff_engine::store::Op;
+use tokio::sync::oneshot;
+
+pub(crate) use desk::{Desk, StoreClock};
+pub(crate) use work::Work;
+
+use crate::error::Trouble;
+use crate::topics::Topics;
+use work::Transaction;
+
+/// Something for the writer to do.
+pub(crate) enum Job {
+    /// A part of the next group.
+    Work(Box<dyn Work>),
+    /// On its own, between two groups.
+    Alone(Box<dyn FnOnce(&mut Desk) + Send>),
+    /// Somebody began to listen for news.
+    Listen,
+}
+
+/// The way to the thread. Dropping it ends the thread after what it was given is done.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub(crate) fn start(desk: Desk, topics: Arc<Topics>, poll_interval: Duration) -> Result<Self> {
+        let (jobs, queue) = crossbeam_channel::unbounded();
+        let thread = std::thread::Builder::new()
+            .name("ff-sqlite-writer".into())
+            .spawn(move || serve(desk, &queue, &topics, poll_interval))
+            .map_err(|error| Trouble::Other(format!("the writer's thread does not start: {error}")))?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Has an operation run in the next group; answers after its commit.
+    pub(crate) async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Job::Work(Box::new(Transaction::new(op, reply))))?;
+        match answer.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Trouble::Closed.into()),
+        }
+    }
+
+    /// Has something done between two groups.
+    pub(crate) async fn alone<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = move |desk: &mut Desk| {
+            // A caller that gave up no longer listens.
+            let _ = reply.send(job(desk));
+        };
+        self.send(Job::Alone(Box::new(job)))?;
+        answer.await.map_err(|_| Trouble::Closed)?
+    }
+
+    /// Says that somebody listens now.
+    pub(crate) fn listen(&self) {
+        // Without a writer there is no news.
+        let _ = self.send(Job::Listen);
+    }
+
+    fn send(&self, job: Job) -> Result<()> {
+        let jobs = self.jobs.as_ref().ok_or(Trouble::Closed)?;
+        Ok(jobs.send(job).map_err(|_| Trouble::Closed)?)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs.take();
+        if let Some(thread) = self.thread.take() {
+            // A writer that panicked has told its callers already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(mut desk: Desk, queue: &Receiver<Job>, topics: &Topics, poll_interval: Duration) {
+    let mut answered = 0;
+    loop {
+        let first = if topics.has_listeners() {
+            match queue.recv_timeout(poll_interval) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => {
+                    desk.look_around();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        } else {
+            match queue.recv() {
+                Ok(job) => job,
+                Err(_) => return,
+            }
+        };
+        let mut group = Vec::new();
+        let alone = group::gather(first, queue, answered, &mut group);
+        answered = group.len();
+        if !group.is_empty() {
+            group::run(&mut desk, group);
+        }
+        if let Some(job) = alone {
+            job(&mut desk);
+        }
+    }
+}
