@@ -202,8 +202,8 @@ impl Checker {
         self.latest = self.latest.max(commit.now);
         let mut changes = Vec::with_capacity(commit.changes.len());
         for (key, after) in commit.changes {
-            self.findings.check(key.partition == commit.home, Invariant::SoundAnswers, || {
-                format!("a commit of {} writes {key:?}", commit.home)
+            self.findings.check(commit.home.is_none_or(|home| key.partition == home), Invariant::SoundAnswers, || {
+                format!("a commit of {:?} writes {key:?}", commit.home)
             });
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.as_ref());
