@@ -40,7 +40,8 @@ impl Odds {
 /// One finished transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
-    pub(crate) home: Partition,
+    /// Where it may write; `None` means everywhere.
+    pub(crate) home: Option<Partition>,
     pub(crate) now: TimestampMs,
     /// In the order of the keys; `None` means deleted.
     pub(crate) changes: Vec<(Key, Option<Record>)>,

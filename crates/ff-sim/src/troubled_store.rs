@@ -99,7 +99,8 @@ impl<O: Op> Op for Watched<O> {
         if self.dropped {
             return Err(broken("conflict"));
         }
-        *lock(&self.seen) = Some(Commit { home: self.op.home(), now: tx.now(), changes: last_writes(changes), events });
+        let home = (self.op.reach() == Reach::Home).then(|| self.op.home());
+        *lock(&self.seen) = Some(Commit { home, now: tx.now(), changes: last_writes(changes), events });
         Ok(out)
     }
 }
