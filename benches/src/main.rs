@@ -21,6 +21,10 @@ use crate::report::Report;
 use crate::settings::{Options, Scenario};
 use crate::stores::Subject;
 
+/// The same for the engine and its yardsticks; it keeps what threads free, where the system's gives it back and asks again.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Threads that run the callers.
 const RUNTIME_WORKERS: usize = 2;
 

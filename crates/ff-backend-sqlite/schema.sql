@@ -38,7 +38,8 @@ CREATE TABLE execution (
   payload          BLOB,
   outcome          BLOB,
   first_attempt    BLOB,
-  first_stream     BLOB
+  first_stream     BLOB,
+  claim_grant      BLOB
 ) STRICT;
 
 CREATE TABLE record (

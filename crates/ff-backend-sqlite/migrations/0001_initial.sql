@@ -28,7 +28,8 @@ CREATE TABLE execution (
   payload          BLOB,
   outcome          BLOB,
   first_attempt    BLOB,
-  first_stream     BLOB
+  first_stream     BLOB,
+  claim_grant      BLOB
 ) STRICT;
 
 -- Within the same moment entries stand in order of partition and uuid. Lists that show the newest first are read backwards, so that

@@ -48,6 +48,10 @@ fn prepare(mut db: Connection, options: &SqliteOptions) -> Result<Connection> {
     schema::check(&db)?;
     db.execute_batch(&settings(options)).map_err(explain)?;
     schema::prepare(&mut db)?;
+    if options.log_to_flush().is_some() {
+        // Commits are flushed beside the writer, before anybody is answered.
+        db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
+    }
     Ok(db)
 }
 

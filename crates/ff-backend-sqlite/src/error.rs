@@ -21,6 +21,10 @@ pub(crate) enum Trouble {
          readable and writable for this user"
     )]
     CannotOpen(String),
+    #[error(
+        "the disk did not take a commit: {0}. Whether it is stored shows after the store is opened again; open it again"
+    )]
+    Unflushed(String),
     #[error("input or output failed: {0}. Check the disk, then try again")]
     Io(String),
     #[error("{0}")]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
-use ff_engine::codec::{decode_record, encode_key, key_prefix};
+use ff_engine::codec::{decode_record, encode_index, encode_key, key_prefix};
 use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
@@ -103,7 +103,9 @@ fn free_some(db: &Connection) -> Result<u64> {
 }
 
 fn copy_to(db: &Connection, path: &Path) -> Result<()> {
-    let unfinished = path.with_extension("unfinished");
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".unfinished");
+    let unfinished = PathBuf::from(unfinished);
     let io = |error: std::io::Error| Trouble::Io(format!("{}: {error}", path.display()));
     if unfinished.exists() {
         std::fs::remove_file(&unfinished).map_err(io)?;
@@ -305,7 +307,7 @@ fn repair(db: &Connection, keys: &[Key]) -> Result<usize> {
         }
         let bytes = encode_key(key);
         for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {
-            entry::insert(db, entry, &bytes).map_err(explain)?;
+            entry::insert(db, &encode_index(&entry.index), &entry.position, &bytes).map_err(explain)?;
         }
     }
     Ok(repaired)

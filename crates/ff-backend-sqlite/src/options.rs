@@ -108,6 +108,20 @@ impl SqliteOptions {
     }
 }
 
+impl SqliteOptions {
+    /// The write-ahead log that the store itself flushes, where answers wait for the disk.
+    pub(crate) fn log_to_flush(&self) -> Option<PathBuf> {
+        match (&self.location, self.synchronous) {
+            (Location::File(path), Synchronous::Full) => {
+                let mut log = path.clone().into_os_string();
+                log.push("-wal");
+                Some(log.into())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Debug for SqliteOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteOptions")

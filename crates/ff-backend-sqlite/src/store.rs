@@ -1,6 +1,7 @@
 //! The store itself: writes go to the writer, reads to the readers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::cursor::EventCursor;
@@ -21,7 +22,7 @@ use crate::options::{Location, SqliteOptions};
 use crate::readers::Readers;
 use crate::tables;
 use crate::topics::Topics;
-use crate::writer::{Desk, StoreClock, Writer};
+use crate::writer::{Desk, Durability, StoreClock, Writer};
 
 /// Records in one SQLite file, or in memory.
 pub struct SqliteStore {
@@ -32,6 +33,10 @@ pub struct SqliteStore {
     topics: Arc<Topics>,
     clock: StoreClock,
     options: SqliteOptions,
+    /// How many groups were committed.
+    committed: Arc<AtomicU64>,
+    /// How many of them are on the disk; none where nothing waits for that.
+    durability: Option<Durability>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -54,13 +59,17 @@ impl SqliteStore {
         let db = open_writer(&options)?;
         let topics = Arc::new(Topics::new());
         let clock = StoreClock::new(Arc::clone(&options.clock));
-        let desk = Desk::new(db, clock.clone(), Arc::clone(&topics));
+        let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
+        let log = options.log_to_flush();
+        let flushes = log.is_some();
+        let desk = Desk::new(db, clock.clone(), Arc::clone(&topics), log, Arc::clone(&committed), &durability)?;
         let writer = Writer::start(desk, Arc::clone(&topics), options.poll_interval)?;
         let readers = match &options.location {
             Location::File(path) => Some(Readers::start(path, options.busy_timeout)?),
             Location::Memory => None,
         };
-        Ok(Self { writer, readers, topics, clock, options })
+        let durability = flushes.then_some(durability);
+        Ok(Self { writer, readers, topics, clock, options, committed, durability })
     }
 
     /// How it was opened.
@@ -74,10 +83,15 @@ impl SqliteStore {
         &self,
         job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        match &self.readers {
-            Some(readers) => readers.read(job).await,
-            None => self.writer.alone(|desk| job(&desk.db)).await,
+        let Some(readers) = &self.readers else {
+            return self.writer.alone(|desk| job(&desk.db)).await;
+        };
+        let out = readers.read(job).await?;
+        // What was read may have been committed a moment ago: nobody is told of it before it is on the disk.
+        if let Some(durability) = &self.durability {
+            durability.reached(self.committed.load(Ordering::Acquire)).await?;
         }
+        Ok(out)
     }
 }
 

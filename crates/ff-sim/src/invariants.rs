@@ -45,7 +45,7 @@ macro_rules! invariants {
 }
 
 invariants! {
-    0 SoundAnswers EveryStep "Every call ends, stays in one partition per commit, and neither answers `bug` nor `unavailable`.",
+    0 SoundAnswers EveryStep "Every call ends, each commit stays within its reach, and no call answers `bug` or `unavailable`.",
     // Ownership.
     1 SingleLease EveryStep "At most one live lease per execution at any instant.",
     2 EpochRises EveryStep "The lease epoch strictly increases; no two ownership grants share an epoch.",

@@ -40,7 +40,7 @@ impl Odds {
 /// One finished transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
-    /// The one partition it may write in; none where it may write in all of them.
+    /// Where it may write; `None` means everywhere.
     pub(crate) home: Option<Partition>,
     pub(crate) now: TimestampMs,
     /// In the order of the keys; `None` means deleted.

@@ -99,10 +99,7 @@ impl<O: Op> Op for Watched<O> {
         if self.dropped {
             return Err(broken("conflict"));
         }
-        let home = match self.op.reach() {
-            Reach::Home => Some(self.op.home()),
-            Reach::Everywhere => None,
-        };
+        let home = (self.op.reach() == Reach::Home).then(|| self.op.home());
         *lock(&self.seen) = Some(Commit { home, now: tx.now(), changes: last_writes(changes), events });
         Ok(out)
     }

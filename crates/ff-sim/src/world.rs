@@ -105,6 +105,7 @@ impl World {
         let settings = settings(plan.seed, &rng);
         let odds = odds(&rng);
         let beginning = store.events(&EventCursor::TAIL, 0).await?.next;
+        let spans = store.spans_partitions();
         let (waits, trouble, transcript) = match setting {
             Setting::Free => (false, Trouble::free(plan.seed, odds), Transcript::Unwritten),
             Setting::InTurn { course, transcript } => (true, Trouble::in_turn(plan.seed, odds, course), transcript),
@@ -122,6 +123,8 @@ impl World {
             history: RefCell::new(History::new(plan.whole)),
             transcript: RefCell::new(transcript),
         };
+        // The engine does some work in one transaction where it can, so only alike stores have alike histories.
+        world.tell("whether transactions span partitions".to_owned(), spans.to_string());
         for _ in 0..PROCESSES {
             let process = world.open().await?;
             world.processes.borrow_mut().push(process);

@@ -40,6 +40,18 @@ fn a_store_may_answer_later_and_under_another_name() {
 }
 
 #[test]
+fn stores_that_span_partitions_are_compared_with_each_other() {
+    let spanning = async |clock| Ok(MemoryStore::new(clock).spanning_partitions());
+    for seed in 0..4 {
+        let agreement =
+            compare(Plan::new(seed, STEPS), spanning, async |clock| Ok(OtherStore::spanning_partitions(clock)));
+
+        assert!(agreement.is_ok(), "{}", agreement.expect_err("a difference"));
+    }
+    assert!(compare(Plan::new(0, 1), memory, spanning).expect_err("a difference").call.contains("span partitions"));
+}
+
+#[test]
 fn a_wrong_store_is_noticed() {
     for flaw in
         [Flaw::ShortLists, Flaw::LosesCompletions, Flaw::ForgetsProgress, Flaw::StopsTheClock, Flaw::ReadsNothing]

@@ -9,10 +9,9 @@ use super::number;
 use crate::error::explain;
 
 /// Adds an entry.
-pub(crate) fn insert(db: &Connection, entry: &Entry, key: &[u8]) -> rusqlite::Result<()> {
-    let list = encode_index(&entry.index);
+pub(crate) fn insert(db: &Connection, list: &[u8], position: &Position, key: &[u8]) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT OR REPLACE INTO entry (list, major, tie, key) VALUES (?, ?, ?, ?)")?
-        .execute(params![list, entry.position.major, entry.position.tie, key])
+        .execute(params![list, position.major, position.tie, key])
         .map(drop)
 }
 
@@ -57,6 +56,14 @@ pub(crate) fn list(db: &Connection, list: &[u8], bounds: &Bounds) -> Result<Vec<
             .collect()
     };
     query().map_err(explain)
+}
+
+/// Whether any list whose name begins so has an entry.
+pub(crate) fn has_any(db: &Connection, prefix: &[u8]) -> Result<bool> {
+    let end = [prefix, &[0xff; 32]].concat();
+    db.prepare_cached("SELECT 1 FROM entry WHERE list >= ? AND list <= ? LIMIT 1")
+        .and_then(|mut statement| statement.exists(params![prefix, end]))
+        .map_err(explain)
 }
 
 /// How many entries a list has.

@@ -1,10 +1,11 @@
 //! The event log.
 
 use ff_core::{Result, TimestampMs};
-use ff_engine::codec::{decode_event, encode_event};
+use ff_engine::codec::decode_event;
 use ff_engine::event::Event;
 use ff_engine::event::numbered::Extent;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
 
 use super::number;
 use crate::error::explain;
@@ -28,13 +29,34 @@ pub(crate) fn extent(db: &Connection) -> Result<Extent> {
     Ok(Extent { trimmed: number(trimmed), last: number(last) })
 }
 
-/// Appends an event.
-pub(crate) fn append(db: &Connection, sequence: u64, event: &Event) -> Result<()> {
-    let body = encode_event(event)?;
-    db.prepare_cached("INSERT INTO event (sequence, at, body) VALUES (?, ?, ?)")
-        .and_then(|mut statement| statement.execute(params![sequence.cast_signed(), event.at.0, body]))
+/// Events that one statement appends.
+const APPENDED_AT_ONCE: usize = 16;
+
+/// An event on its way into the log.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    pub(crate) sequence: u64,
+    pub(crate) at: TimestampMs,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Appends events.
+pub(crate) fn append(db: &Connection, events: &[Appended]) -> rusqlite::Result<()> {
+    let (many, few) = events.as_chunks::<APPENDED_AT_ONCE>();
+    for chunk in many {
+        insert(db, chunk)?;
+    }
+    few.chunks(1).try_for_each(|single| insert(db, single))
+}
+
+fn insert(db: &Connection, events: &[Appended]) -> rusqlite::Result<()> {
+    let rows = vec!["(?, ?, ?)"; events.len()].join(", ");
+    let values = events.iter().flat_map(|event| -> [ToSqlOutput<'_>; 3] {
+        [event.sequence.cast_signed().into(), event.at.0.into(), ToSqlOutput::Borrowed(ValueRef::Blob(&event.body))]
+    });
+    db.prepare_cached(&format!("INSERT INTO event (sequence, at, body) VALUES {rows}"))?
+        .execute(params_from_iter(values))
         .map(drop)
-        .map_err(explain)
 }
 
 /// Events after one, oldest first.

@@ -1,5 +1,7 @@
 //! Executions, with the columns that their hot indexes sort by.
 
+use std::sync::Arc;
+
 use ff_core::Result;
 use ff_core::ids::ExecutionId;
 use ff_engine::codec::{decode_record, encode_queue};
@@ -123,6 +125,8 @@ pub(crate) struct Stored {
     pub(crate) record: Result<Record>,
     /// In the order of [`Satellite`].
     pub(crate) cells: [Cell; Satellite::ALL.len()],
+    /// The entries of the execution, where they are known.
+    pub(crate) entries: Option<Arc<[Entry]>>,
 }
 
 impl Stored {
@@ -132,11 +136,22 @@ impl Stored {
     /// An execution that has no row yet.
     pub(crate) fn missing() -> Self {
         let record = Err(ff_core::EngineError::not_found(ff_core::error::Entity::Execution));
-        Self { row: Self::NO_ROW, record, cells: Default::default() }
+        Self { row: Self::NO_ROW, record, cells: Default::default(), entries: None }
     }
 }
 
-const WHOLE_ROW: &str = "id, body, definition, payload, outcome, first_attempt, first_stream";
+impl Stored {
+    /// In which indexes the execution stands.
+    pub(crate) fn entries(&self) -> Arc<[Entry]> {
+        match (&self.entries, &self.record) {
+            (Some(entries), _) => Arc::clone(entries),
+            (None, Ok(record)) => record.entries().into(),
+            (None, Err(_)) => Arc::new([]),
+        }
+    }
+}
+
+const WHOLE_ROW: &str = "id, body, definition, payload, outcome, first_attempt, first_stream, claim_grant";
 
 fn whole_row(id: ExecutionId, row: &Row<'_>, from: usize) -> rusqlite::Result<Stored> {
     let body = row.get_ref(from + 1)?.as_blob().unwrap_or_default();
@@ -144,12 +159,12 @@ fn whole_row(id: ExecutionId, row: &Row<'_>, from: usize) -> rusqlite::Result<St
     for (at, cell) in cells.iter_mut().enumerate() {
         *cell = Cell::read(row.get(from + 2 + at)?);
     }
-    Ok(Stored { row: row.get(from)?, record: decode_record(&Key::execution(id), body), cells })
+    Ok(Stored { row: row.get(from)?, record: decode_record(&Key::execution(id), body), cells, entries: None })
 }
 
 /// The row of an execution.
 pub(crate) fn load(db: &Connection, id: ExecutionId) -> Result<Option<Stored>> {
-    const SQL: &str = "SELECT id, body, definition, payload, outcome, first_attempt, first_stream
+    const SQL: &str = "SELECT id, body, definition, payload, outcome, first_attempt, first_stream, claim_grant
                        FROM execution WHERE partition = ? AND uuid = ?";
     let (partition, uuid) = address(id);
     db.prepare_cached(SQL)
@@ -184,6 +199,11 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// Whether nothing changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.execution.is_none() && self.cells.iter().all(Option::is_none)
+    }
+
     /// The columns that change, with their new values.
     fn columns(&self) -> Vec<(&'static str, &dyn ToSql)> {
         let mut columns: Vec<(&'static str, &dyn ToSql)> = Vec::with_capacity(8);

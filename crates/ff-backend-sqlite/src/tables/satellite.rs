@@ -1,4 +1,4 @@
-//! Records that stand in the row of their execution: what nearly every execution has, while it is small.
+//! Records that stand in the row of their execution: what nearly every execution has or is asked for, while it is small.
 
 use ff_core::Result;
 use ff_core::ids::{AttemptIndex, ExecutionId};
@@ -15,7 +15,8 @@ use crate::error::explain;
 pub(crate) const ROW_BYTES_MAX: usize = 1_024;
 
 /// The columns, in the order of [`Satellite`].
-pub(crate) const COLUMNS: [&str; 5] = ["definition", "payload", "outcome", "first_attempt", "first_stream"];
+pub(crate) const COLUMNS: [&str; 6] =
+    ["definition", "payload", "outcome", "first_attempt", "first_stream", "claim_grant"];
 
 /// Which record of an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,7 @@ pub(crate) enum Satellite {
     Outcome,
     FirstAttempt,
     FirstStream,
+    ClaimGrant,
 }
 
 /// What a column holds.
@@ -58,8 +60,8 @@ impl Cell {
 }
 
 impl Satellite {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Definition, Self::Payload, Self::Outcome, Self::FirstAttempt, Self::FirstStream];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Definition, Self::Payload, Self::Outcome, Self::FirstAttempt, Self::FirstStream, Self::ClaimGrant];
 
     /// The column of a record, if it is of a kind that has one.
     pub(crate) const fn of(key: &Key) -> Option<(ExecutionId, Self)> {
@@ -69,6 +71,7 @@ impl Satellite {
             Name::Outcome(id) => Some((id, Self::Outcome)),
             Name::Attempt(id, AttemptIndex(0)) => Some((id, Self::FirstAttempt)),
             Name::StreamHead(id, AttemptIndex(0)) => Some((id, Self::FirstStream)),
+            Name::Grant(id) => Some((id, Self::ClaimGrant)),
             _ => None,
         }
     }
@@ -81,6 +84,7 @@ impl Satellite {
             Self::Outcome => Key::outcome(id),
             Self::FirstAttempt => Key::attempt(id, AttemptIndex(0)),
             Self::FirstStream => Key::stream_head(id, AttemptIndex(0)),
+            Self::ClaimGrant => Key::grant(id),
         }
     }
 

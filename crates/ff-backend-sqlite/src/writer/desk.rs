@@ -1,22 +1,30 @@
 //! What the writer has before it: its connection, its clock, and what it remembers between groups.
 
-use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use ff_core::ids::ExecutionId;
 use ff_core::{Result, TimestampMs};
 use ff_engine::clock::Clock;
+use ff_engine::codec::encode_event;
 use ff_engine::event::Event;
 use ff_engine::index::{Bounds, Index, Listed, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
 use rusqlite::Connection;
 
+use super::flusher::{Committed, Durability, Flusher, Log, publish};
+use super::work::Work;
 use crate::error::explain;
+use crate::indexes::Place;
 use crate::tables;
+use crate::tables::event::Appended;
 use crate::tables::execution::Stored;
 use crate::topics::Topics;
+
+/// Keys come from this process, so a fast hash is safe enough; it is seeded all the same.
+pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The store's time, never backwards in this process.
 #[derive(Clone)]
@@ -40,13 +48,40 @@ impl StoreClock {
     }
 }
 
+/// What flushes the log: a thread for groups, and a handle for what the writer does alone.
+struct Flushing {
+    flusher: Flusher,
+    durability: Durability,
+    log: Log,
+}
+
+impl Flushing {
+    fn start(path: PathBuf, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
+        let flusher = Flusher::start(Log::new(path.clone()), durability.clone(), Arc::clone(topics))?;
+        Ok(Self { flusher, durability: durability.clone(), log: Log::new(path) })
+    }
+
+    /// Flushes on the writer's own thread, up to and with a group.
+    fn flush(&mut self, number: u64) -> Result<()> {
+        let outcome = self.log.flush();
+        self.durability.advance(number, &outcome);
+        outcome
+    }
+}
+
 /// The writer's desk.
 pub(crate) struct Desk {
     pub(crate) db: Connection,
     pub(crate) clock: StoreClock,
     topics: Arc<Topics>,
+    /// Flushes groups beside the writer; none where a commit is all there is to wait for.
+    flushing: Option<Flushing>,
+    /// How many groups were committed.
+    committed: Arc<AtomicU64>,
     /// The news of the open group.
     news: Vec<Topic>,
+    /// Whether the open group has written anything.
+    has_written: bool,
     /// Changes whenever another connection commits.
     seen_version: Option<i64>,
     /// The last event of the log, while no other process writes.
@@ -55,43 +90,85 @@ pub(crate) struct Desk {
     rare: HashMap<Key, Option<Record>>,
     /// Lists of rare records, as long.
     rare_lists: HashMap<(Index, Bounds), Vec<Listed>>,
+    /// Whether there is any list of a kind, as long.
+    kinds: HashMap<[u8; 2], bool>,
+    /// Events of the open group.
+    events: Vec<Appended>,
     /// Rows that were written lately, as long: most executions are claimed and completed soon after they came.
     recent: HashMap<ExecutionId, Stored>,
 }
 
 impl Desk {
-    pub(crate) fn new(db: Connection, clock: StoreClock, topics: Arc<Topics>) -> Self {
-        Self {
+    /// A desk; `log` is to be flushed after each commit.
+    pub(crate) fn new(
+        db: Connection,
+        clock: StoreClock,
+        topics: Arc<Topics>,
+        log: Option<PathBuf>,
+        committed: Arc<AtomicU64>,
+        durability: &Durability,
+    ) -> Result<Self> {
+        let flushing = log.map(|path| Flushing::start(path, durability, &topics)).transpose()?;
+        Ok(Self {
             db,
             clock,
             topics,
+            flushing,
+            committed,
             news: Vec::new(),
+            has_written: false,
             seen_version: None,
             last_event: None,
-            rare: HashMap::new(),
-            rare_lists: HashMap::new(),
-            recent: HashMap::new(),
-        }
+            rare: HashMap::default(),
+            rare_lists: HashMap::default(),
+            kinds: HashMap::default(),
+            events: Vec::new(),
+            recent: HashMap::default(),
+        })
     }
 
     /// Opens the group's transaction.
     pub(super) fn begin(&mut self) -> Result<()> {
+        if let Some(flushing) = &self.flushing {
+            flushing.durability.check()?;
+        }
         self.execute("BEGIN IMMEDIATE")?;
         self.look_for_others()
     }
 
-    /// Makes the group durable, and tells its news.
+    /// Commits the group; it is durable when it is flushed.
     pub(super) fn commit(&mut self) -> Result<()> {
+        self.has_written |= !self.events.is_empty();
+        tables::event::append(&self.db, &self.events).map_err(explain)?;
+        self.events.clear();
         self.execute("COMMIT")?;
-        for topic in std::mem::take(&mut self.news) {
-            self.topics.wake(&topic);
-        }
+        self.committed.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Has a committed group flushed, then its news told and its callers answered.
+    pub(super) fn make_durable(&mut self, group: Vec<Box<dyn Work>>) {
+        let committed = self.hand_over(group);
+        match &self.flushing {
+            Some(flushing) => flushing.flusher.take_over(committed),
+            None => publish(committed, &self.topics, &Ok(())),
+        }
+    }
+
+    fn hand_over(&mut self, group: Vec<Box<dyn Work>>) -> Committed {
+        Committed {
+            number: self.committed.load(Ordering::Acquire),
+            has_written: std::mem::take(&mut self.has_written),
+            group,
+            news: std::mem::take(&mut self.news),
+        }
     }
 
     /// Undoes the group.
     pub(super) fn roll_back(&mut self) {
         self.news.clear();
+        self.has_written = false;
+        self.events.clear();
         self.forget();
         // SQLite may have undone it by itself; then there is nothing to undo.
         let _ = self.execute("ROLLBACK");
@@ -107,7 +184,11 @@ impl Desk {
         match job(&self.db).and_then(|out| self.commit().map(|()| out)) {
             Ok(out) => {
                 self.forget();
-                Ok(out)
+                self.has_written = true;
+                let committed = self.hand_over(Vec::new());
+                let outcome = self.flushing.as_mut().map_or(Ok(()), |flushing| flushing.flush(committed.number));
+                publish(committed, &self.topics, &outcome);
+                outcome.map(|()| out)
             }
             Err(error) => {
                 self.roll_back();
@@ -139,6 +220,7 @@ impl Desk {
         self.last_event = None;
         self.rare.clear();
         self.rare_lists.clear();
+        self.kinds.clear();
         self.recent.clear();
     }
 
@@ -166,7 +248,10 @@ impl Desk {
     /// Records that stand in an index; lists of rare ones are remembered.
     pub(super) fn list(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
         if !matches!(index, Index::ClassesOfLane(_)) {
-            return tables::list(&self.db, index, bounds);
+            return match Place::of(index) {
+                Place::Rows(list) if !self.has_lists_like(&list)? => Ok(Vec::new()),
+                _ => tables::list(&self.db, index, bounds),
+            };
         }
         let asked = (index.clone(), bounds.clone());
         if let Some(listed) = self.rare_lists.get(&asked) {
@@ -196,6 +281,23 @@ impl Desk {
         Ok(found)
     }
 
+    /// Whether there is any list of the same kind: many kinds are in use here and there only, and asked for everywhere.
+    fn has_lists_like(&mut self, list: &[u8]) -> Result<bool> {
+        let kind = kind_of(list);
+        if let Some(has_any) = self.kinds.get(&kind) {
+            return Ok(*has_any);
+        }
+        let prefix = if kind[1] == 0 { &kind[..1] } else { &kind[..] };
+        let has_any = tables::entry::has_any(&self.db, prefix)?;
+        self.kinds.insert(kind, has_any);
+        Ok(has_any)
+    }
+
+    /// An entry was added to a list.
+    pub(super) fn listed(&mut self, list: &[u8]) {
+        self.kinds.insert(kind_of(list), true);
+    }
+
     /// A record is about to change.
     pub(super) fn touched(&mut self, key: &Key) {
         if is_rare(key) {
@@ -209,15 +311,29 @@ impl Desk {
             Some(last) => last,
             None => tables::event::extent(&self.db)?.last,
         };
-        tables::event::append(&self.db, last + 1, event)?;
+        self.events.push(Appended { sequence: last + 1, at: event.at, body: encode_event(event)? });
         self.last_event = Some(last + 1);
         Ok(())
+    }
+
+    /// Something was written.
+    pub(super) const fn wrote(&mut self) {
+        self.has_written = true;
     }
 
     pub(super) fn announce(&mut self, topic: Topic) {
         if !self.news.contains(&topic) {
             self.news.push(topic);
         }
+    }
+}
+
+/// The kind of a list: its code, and for due work what comes due.
+fn kind_of(list: &[u8]) -> [u8; 2] {
+    match list {
+        [code, kind] => [*code, *kind],
+        [code, ..] => [*code, 0],
+        [] => [0, 0],
     }
 }
 

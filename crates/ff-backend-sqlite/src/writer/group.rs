@@ -1,7 +1,7 @@
 //! Groups: many operations, one commit.
 
 use crossbeam_channel::Receiver;
-use ff_core::Result;
+use ff_core::{EngineError, Result};
 
 use super::Job;
 use super::desk::Desk;
@@ -46,32 +46,28 @@ pub(super) fn gather(
     }
 }
 
-/// Runs a group in one transaction and answers everybody. When it cannot be committed as a whole, each runs on its own, so that
-/// nobody pays for another's trouble.
+/// Runs a group in one transaction; everybody is answered when it is durable. When it cannot be committed as a whole, each runs on its
+/// own, so that nobody pays for another's trouble.
 pub(super) fn run(desk: &mut Desk, mut group: Vec<Box<dyn Work>>) {
     group.retain(|work| work.is_wanted());
     match attempt(desk, &mut group) {
-        Ok(()) => answer_all(group),
-        Err(error) if group.len() < 2 => {
-            for work in group {
-                work.answer(Err(error.clone()));
-            }
-        }
+        Ok(()) => desk.make_durable(group),
+        Err(error) if group.len() < 2 => refuse(group, &error),
         Err(_) => {
             for work in group {
                 let mut single = vec![work];
-                let outcome = attempt(desk, &mut single);
-                for work in single {
-                    work.answer(outcome.clone());
+                match attempt(desk, &mut single) {
+                    Ok(()) => desk.make_durable(single),
+                    Err(error) => refuse(single, &error),
                 }
             }
         }
     }
 }
 
-fn answer_all(group: Vec<Box<dyn Work>>) {
+fn refuse(group: Vec<Box<dyn Work>>, error: &EngineError) {
     for work in group {
-        work.answer(Ok(()));
+        work.answer(Err(error.clone()));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The one thread that writes: it runs what waits, commits it together, and answers after the commit.
 
 mod desk;
+mod flusher;
 mod group;
 mod tx;
 mod work;
@@ -15,6 +16,7 @@ use ff_engine::store::Op;
 use tokio::sync::oneshot;
 
 pub(crate) use desk::{Desk, StoreClock};
+pub(crate) use flusher::Durability;
 pub(crate) use work::Work;
 
 use crate::error::Trouble;

@@ -2,14 +2,15 @@
 //!
 //! The writer runs one operation after another, so nothing it has read can change under it.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry as HashEntry;
-use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::error::BugKind;
 use ff_core::ids::ExecutionId;
 use ff_core::{EngineError, Result, TimestampMs};
-use ff_engine::codec::{encode_key, encode_record};
+use ff_engine::codec::{encode_index, encode_key, encode_record};
 use ff_engine::event::Event;
 use ff_engine::index::{Bounds, Entry, Index, Listed, Topic};
 use ff_engine::key::{Key, Name};
@@ -17,7 +18,7 @@ use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
 use ff_engine::store::{Reach, Tx};
 
-use super::desk::Desk;
+use super::desk::{Desk, HashMap};
 use crate::error::explain;
 use crate::indexes::Place;
 use crate::tables::execution::{Change, Shadow, Stored};
@@ -38,7 +39,7 @@ pub(crate) struct SqliteTx<'d> {
 impl<'d> SqliteTx<'d> {
     pub(crate) fn new(desk: &'d mut Desk, reach: Reach) -> Self {
         let now = desk.clock.now();
-        Self { desk, now, reach, rows: HashMap::new(), seen: HashMap::new(), overlay: Overlay::default() }
+        Self { desk, now, reach, rows: HashMap::default(), seen: HashMap::default(), overlay: Overlay::default() }
     }
 
     fn row(&mut self, id: ExecutionId) -> Result<Option<&Stored>> {
@@ -77,11 +78,11 @@ impl<'d> SqliteTx<'d> {
             .collect()
     }
 
-    fn scan(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Record>> {
+    fn scan(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Record>> {
         if index.owner().is_none() {
             return Err(EngineError::Bug(BugKind::DanglingReference));
         }
-        let found = tables::list(&self.desk.db, index, &self.overlay.widen(bounds))?;
+        let found = self.desk.list(index, &self.overlay.widen(bounds))?;
         let found = found.into_iter().map(|listed| (listed.position, listed.record)).collect();
         Ok(self.overlay.merge(index, bounds, found))
     }
@@ -108,6 +109,9 @@ impl<'d> SqliteTx<'d> {
     /// Writes what the operation decided.
     pub(crate) fn apply(mut self) -> Result<()> {
         let Overlay { changes, events } = std::mem::take(&mut self.overlay);
+        if !changes.is_empty() {
+            self.desk.wrote();
+        }
         let mut rows: BTreeMap<ExecutionId, RowChange<'_>> = BTreeMap::new();
         for (key, change) in &changes {
             for topic in change.iter().flat_map(Record::topics) {
@@ -136,7 +140,11 @@ impl<'d> SqliteTx<'d> {
     fn save(&mut self, key: &Key, new: Option<&Record>) -> Result<()> {
         let bytes = encode_key(key);
         if may_be_listed(key) {
-            let before = self.stored(key)?.map(|old| old.entries()).unwrap_or_default();
+            let old = self.stored(key)?;
+            if old.is_none() && new.is_none() {
+                return Ok(());
+            }
+            let before = old.map(|old| old.entries()).unwrap_or_default();
             let after = new.map(Record::entries).unwrap_or_default();
             self.move_entries(&bytes, &before, &after)?;
         }
@@ -157,17 +165,24 @@ impl<'d> SqliteTx<'d> {
         let mut change = Change::default();
         let mut after = stored.unwrap_or_else(Stored::missing);
         if let Some(Some(record)) = wanted.execution {
-            let before = after.record.as_ref().map(Record::entries).unwrap_or_default();
-            let entries = record.entries();
+            let before = after.entries();
+            let entries: Arc<[Entry]> = record.entries().into();
             self.move_entries(&encode_key(&Key::execution(id)), &before, &entries)?;
             change.execution = Some((encode_record(record)?, Shadow::of(&before), Shadow::of(&entries)));
             after.record = Ok(record.clone());
+            after.entries = Some(entries);
         }
         for satellite in Satellite::ALL {
             if let Some(new) = wanted.cells[satellite as usize] {
                 let cell = &mut after.cells[satellite as usize];
+                if new.is_none() && *cell == Cell::Absent {
+                    continue;
+                }
                 change.cells[satellite as usize] = Some(self.place(id, satellite, new.as_ref(), cell)?);
             }
+        }
+        if change.is_empty() {
+            return Ok(());
         }
         after.row = match after.row {
             Stored::NO_ROW => execution::insert(&self.desk.db, id, &change),
@@ -228,8 +243,7 @@ impl<'d> SqliteTx<'d> {
         }
         self.desk.drop_row(id);
         let Some(found) = stored else { return Ok(()) };
-        let before = found.record.as_ref().map(Record::entries).unwrap_or_default();
-        self.move_entries(&encode_key(&Key::execution(id)), &before, &[])?;
+        self.move_entries(&encode_key(&Key::execution(id)), &found.entries(), &[])?;
         execution::delete(&self.desk.db, found.row).map_err(explain)
     }
 
@@ -238,13 +252,14 @@ impl<'d> SqliteTx<'d> {
         if after.iter().any(|entry| matches!(entry.index, Index::Due(_)) && !before.contains(entry)) {
             self.desk.announce(Topic::Timers);
         }
-        let db = &self.desk.db;
         let has_row = |entry: &&Entry| Place::is_rows(&entry.index);
         for entry in before.iter().filter(has_row).filter(|entry| !after.contains(entry)) {
-            entry::delete(db, entry).map_err(explain)?;
+            entry::delete(&self.desk.db, entry).map_err(explain)?;
         }
         for entry in after.iter().filter(has_row).filter(|entry| !before.contains(entry)) {
-            entry::insert(db, entry, key).map_err(explain)?;
+            let list = encode_index(&entry.index);
+            entry::insert(&self.desk.db, &list, &entry.position, key).map_err(explain)?;
+            self.desk.listed(&list);
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod budget_keeper;
 mod flow_builder;
+mod handles;
 mod operator;
 mod reader;
 mod signaller;
@@ -16,9 +17,10 @@ use std::pin::Pin;
 use crate::world::World;
 
 pub(crate) use budget_keeper::{create_budget as new_budget, create_quota as new_quota};
+pub(crate) use handles::held as open_handle;
 pub(crate) use signaller::seed_secret as first_secret;
 pub(crate) use timers::run_due_with;
-pub(crate) use worker::{consume as consume_grant, held as open_handle};
+pub(crate) use worker::consume as consume_grant;
 
 /// An action under way.
 pub(crate) type Acting<'w> = Pin<Box<dyn Future<Output = ()> + 'w>>;

@@ -12,7 +12,8 @@ use ff_core::rules::fence::CancelSource;
 use ff_core::state::LaneState;
 
 use super::actions;
-use super::worker::{consume, take};
+use super::handles::take;
+use super::worker::consume;
 use crate::call::{Call, Presents};
 use crate::memory::{GrantNote, LANES, NAMESPACES, name, remember};
 use crate::world::World;

@@ -10,7 +10,8 @@ use ff_core::ids::{SuspensionId, WaitpointId};
 use ff_core::policy::TimeoutBehavior;
 
 use super::actions;
-use super::worker::{fenced, opened, some_held};
+use super::handles::opened;
+use super::worker::{fenced, some_held};
 use crate::memory::{Held, WaitpointNote, remember};
 use crate::world::World;
 

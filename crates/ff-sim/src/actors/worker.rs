@@ -12,14 +12,12 @@ use ff_core::backend::leases::{ReclaimExecutionArgs, ReclaimExecutionOutcome, Re
 use ff_core::backend::streams::{BestEffortLiveConfig, Frame, FrameKind, PatchKind, StreamMode};
 use ff_core::backend::workers::{HeartbeatWorkerArgs, MarkWorkerDeadArgs, RegisterWorkerArgs};
 use ff_core::capability::CapabilitySet;
-use ff_core::handle::{Handle, HandlePayload};
 use ff_core::ids::{AttemptId, AttemptIndex, FenceTriple, LeaseId};
 use ff_core::rules::fence::CancelSource;
 use ff_core::rules::retry::FailureClass;
-use ff_engine::key::Key;
-use ff_engine::records::KeyringRecord;
 
 use super::actions;
+use super::handles::take;
 use crate::call::{Call, Presents, Reply};
 use crate::memory::{GrantNote, Held, LANES, NAMESPACES, WorkerNote, name, remember};
 use crate::world::World;
@@ -29,33 +27,6 @@ actions![
     3 complete_some, 12 fail, 3 give_up, 7 delay, 5 wait_for_children, 7 use_budget, 8 register, 4 heartbeat, 2 sign_off, 5 die,
     16 call_late,
 ];
-
-/// Opens a handle, as only the store that made it can.
-pub(super) fn opened(world: &World, handle: &Handle) -> Option<HandlePayload> {
-    let key = world.seen().mirror().get::<KeyringRecord>(&Key::keyring())?.ring.handle_key.clone()?;
-    let payload = handle.open(world.deployment().tag(), &key);
-    // The sealed bytes differ from store to store; what they hold does not.
-    world.tell("a handle".to_owned(), format!("{payload:?}"));
-    payload.ok()
-}
-
-/// Reads what a handle proves.
-pub(crate) fn held(world: &World, handle: &Handle, worker: usize) -> Option<Held> {
-    let payload = opened(world, handle)?;
-    Some(Held {
-        handle: handle.clone(),
-        execution: payload.execution_id,
-        fence: payload.fence(),
-        index: payload.attempt_index,
-        worker,
-    })
-}
-
-pub(super) fn take(world: &World, handle: &Handle, worker: usize) {
-    if let Some(held) = held(world, handle, worker) {
-        remember(&mut world.memory().held, held);
-    }
-}
 
 /// A call that shows a handle.
 pub(super) fn fenced(op: &'static str, held: &Held, detail: &str) -> Call {

@@ -10,6 +10,9 @@ use ff_engine::records::Execution;
 use super::{Findings, Mirror};
 use crate::invariants::Invariant;
 
+/// How far the clocks of processes may be apart; far less than the time before an id can be used again.
+const SKEW_MS: u64 = 1_000;
+
 /// The lease somebody became owner through, and its epoch.
 fn acquired(event: &Event) -> Option<(LeaseId, LeaseEpoch)> {
     match &event.body {
@@ -38,7 +41,7 @@ pub(super) fn scan(mirror: &Mirror, events: &[Event], findings: &mut Findings) {
     for execution in mirror.all::<Execution>() {
         let own = told.remove(&execution.id).unwrap_or_default();
         // A purged id may have been used again: earlier events are those of another execution.
-        let own: Vec<&Event> = own.into_iter().filter(|event| event.at >= execution.created_at).collect();
+        let own: Vec<&Event> = own.into_iter().filter(|event| event.at.plus(SKEW_MS) >= execution.created_at).collect();
         completions(execution, &own, findings);
         epochs(execution, &own, findings);
     }

@@ -34,6 +34,8 @@ pub(super) struct Pending {
     pub(super) began_at: TimestampMs,
     /// The subject when the call's last transaction ended.
     pub(super) last_seen: Option<Execution>,
+    /// The subject as the call's last transaction that changed it left it.
+    pub(super) left: Option<Execution>,
     /// How many records the call has changed.
     pub(super) writes: usize,
     /// How many events it emitted.
@@ -185,6 +187,7 @@ impl Checker {
             began,
             began_at: self.latest,
             last_seen: None,
+            left: None,
             writes: 0,
             events: 0,
             admissions: 0,
@@ -199,9 +202,9 @@ impl Checker {
         self.latest = self.latest.max(commit.now);
         let mut changes = Vec::with_capacity(commit.changes.len());
         for (key, after) in commit.changes {
-            let is_home = commit.home.is_none_or(|home| key.partition == home);
-            self.findings
-                .check(is_home, Invariant::SoundAnswers, || format!("a commit of {:?} writes {key:?}", commit.home));
+            self.findings.check(commit.home.is_none_or(|home| key.partition == home), Invariant::SoundAnswers, || {
+                format!("a commit of {:?} writes {key:?}", commit.home)
+            });
             self.touched.insert(key.partition);
             let before = self.mirror.apply(&key, after.as_ref());
             self.follow_places(&key, before.as_ref(), after.as_ref());
@@ -216,6 +219,10 @@ impl Checker {
             pending.admissions += changes.iter().filter(|change| leaves_admission(change)).count();
             pending.added_usage |= changes.iter().any(raises_usage);
             pending.last_seen = pending.call.subject.and_then(|id| self.mirror.execution(id)).cloned();
+            let subject = pending.call.subject.map(Key::execution);
+            if changes.iter().any(|change| Some(&change.key) == subject.as_ref()) {
+                pending.left.clone_from(&pending.last_seen);
+            }
         }
         if !changes.is_empty() || !commit.events.is_empty() {
             let step = Step {

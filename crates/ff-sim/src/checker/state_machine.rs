@@ -174,6 +174,10 @@ fn resumed_attempt(step: &Step<'_>, before: Option<&Execution>, after: &Executio
 }
 
 fn attempts(mirror: &Mirror, after: &Execution, findings: &mut Findings) {
+    // A purge takes the attempts of an execution away before the execution itself.
+    if after.purging {
+        return;
+    }
     let id = after.id;
     let mut count = 0;
     for attempt in mirror.attempts(id) {
@@ -271,13 +275,10 @@ pub(super) fn scan(mirror: &Mirror, findings: &mut Findings) {
     for execution in mirror.all::<Execution>() {
         vector(execution, findings);
         completion_time(execution, findings);
-        // A purge takes the attempts of an execution away before the execution itself.
         findings.check(!execution.purging || execution.is_terminal(), Invariant::PurgeIsComplete, || {
             format!("{} is purged while {}", execution.id, execution.public_state())
         });
-        if !execution.purging {
-            attempts(mirror, execution, findings);
-        }
+        attempts(mirror, execution, findings);
     }
 }
 

@@ -230,13 +230,13 @@ fn keyring(step: &Step<'_>, memo: &mut Memo) {
 pub(super) fn finish(pending: &Pending, answer: Answer<'_>, mirror: &Mirror, memo: &mut Memo, findings: &mut Findings) {
     if let Some(SuspendOutcome::AlreadySatisfied { .. }) = answer.is() {
         let owner = |execution: &Option<Execution>| execution.as_ref().map(Execution::ownership);
-        let kept = match (owner(&pending.began), owner(&pending.last_seen)) {
-            // Others may have acted meanwhile; what this call saw last must still be what it was given.
-            (Some(began), Some(seen)) => pending.writes == 0 || began.epoch != seen.epoch || began.same_owner(&seen),
+        let kept = match (owner(&pending.began), owner(&pending.left)) {
+            // Others may have acted before.
+            (Some(began), Some(left)) => began.epoch != left.epoch || began.same_owner(&left),
             _ => true,
         };
         findings.check(kept, Invariant::AlreadySatisfiedKeepsLease, || {
-            format!("{:?}: {:?} became {:?}", pending.call.subject, pending.began, pending.last_seen)
+            format!("{:?}: {:?} became {:?}", pending.call.subject, pending.began, pending.left)
         });
     }
     let Presents::Signal(shown) = &pending.call.presents else { return };

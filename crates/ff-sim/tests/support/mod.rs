@@ -16,7 +16,7 @@ use ff_engine::index::{Bounds, Index, Listed, Topic};
 use ff_engine::key::Key;
 use ff_engine::memory::MemoryStore;
 use ff_engine::records::Record;
-use ff_engine::store::{Inspect, Op, Store, Tx};
+use ff_engine::store::{Inspect, Op, Reach, Store, Tx};
 
 /// What is wrong with a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,11 @@ impl OtherStore {
     pub(crate) fn new(clock: Arc<dyn Clock>, flaw: Flaw) -> Self {
         Self { inner: Arc::new(MemoryStore::new(clock)), flaw }
     }
+
+    /// A store whose transactions look at all partitions.
+    pub(crate) fn spanning_partitions(clock: Arc<dyn Clock>) -> Self {
+        Self { inner: Arc::new(MemoryStore::new(clock).spanning_partitions()), flaw: Flaw::None }
+    }
 }
 
 /// Finishes a future that never has to wait.
@@ -69,6 +74,10 @@ impl<O: Op> Op for Flawed<O> {
 
     fn home(&self) -> Partition {
         self.op.home()
+    }
+
+    fn reach(&self) -> Reach {
+        self.op.reach()
     }
 
     fn prefetch(&self) -> Vec<Key> {
@@ -96,6 +105,10 @@ impl Tx for FlawedTx<'_> {
 
     fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>> {
         self.tx.range(index, bounds)
+    }
+
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        self.tx.list(indexes, bounds)
     }
 
     fn put_record(&mut self, record: Record) {
@@ -126,6 +139,10 @@ impl Store for OtherStore {
             let _ = answer.send(now(store.transact(Arc::new(Flawed { op, flaw }))));
         });
         answered.await.expect("the thread answers")
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.inner.spans_partitions()
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {

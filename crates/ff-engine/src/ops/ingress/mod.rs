@@ -23,8 +23,12 @@ impl<S: Store> Ingress for Engine<S> {
     }
 
     async fn create_executions(&self, batch: Vec<CreateExecutionArgs>) -> Result<Vec<CreateExecutionOutcome>> {
-        let creations = batch.into_iter().map(|args| async { create::create(self, args).await.into() });
-        Ok(futures_util::future::join_all(creations).await)
+        let mut outcomes = Vec::with_capacity(batch.len());
+        for wave in create::waves(batch) {
+            let creations = wave.into_iter().map(|args| async { create::create(self, args).await.into() });
+            outcomes.extend(futures_util::future::join_all(creations).await);
+        }
+        Ok(outcomes)
     }
 
     async fn change_priority(&self, args: ChangePriorityArgs) -> Result<ChangePriorityResult> {

@@ -46,6 +46,25 @@ pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateExecutionAr
     engine.run(Create { submission }).await
 }
 
+/// Cuts a batch where a submission asks for an id or a key that an earlier one asks for, so that what runs at once has no order of its own.
+pub(super) fn waves(batch: Vec<CreateExecutionArgs>) -> Vec<Vec<CreateExecutionArgs>> {
+    let mut waves: Vec<Vec<CreateExecutionArgs>> = Vec::new();
+    let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
+    for args in batch {
+        let has_new_id = args.execution_id.is_none_or(|id| ids.insert(id));
+        let has_new_key = dedup_scope(&args).is_none_or(|scope| keys.insert(scope));
+        match waves.last_mut() {
+            Some(wave) if has_new_id && has_new_key => wave.push(args),
+            _ => {
+                ids = args.execution_id.into_iter().collect();
+                keys = dedup_scope(&args).into_iter().collect();
+                waves.push(vec![args]);
+            }
+        }
+    }
+    waves
+}
+
 /// The id a submission asks for, or a new one: where its idempotency key lives when it has one, anywhere else otherwise.
 async fn identify<S: Store>(engine: &Engine<S>, args: &CreateExecutionArgs) -> Result<ExecutionId> {
     if let Some(id) = args.execution_id {
