@@ -13,9 +13,9 @@ use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use ff_core::Blob;
 use ff_core::backend::EngineBackend;
 use ff_core::backend::claims::ClaimPolicy;
-use ff_core::backend::ingress::CreateExecutionArgs;
+use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::capability::CapabilitySet;
-use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+use ff_core::ids::{ExecutionId, LaneId, Namespace, WorkerId, WorkerInstanceId};
 use ff_engine::{Engine, Settings};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -74,16 +74,29 @@ async fn call(backend: Arc<dyn EngineBackend>, number: usize) {
             input_payload: Blob::from(&*created),
             ..CreateExecutionArgs::new(None, namespace, lane.clone(), "trace")
         };
-        backend.create_execution(args).await.expect("created");
+        let answered = backend.create_execution(args).await.expect("created");
         answer(&created);
+        let CreateExecutionResult::Created { execution_id, .. } = answered else { panic!("{answered:?}") };
         let claimed = mark("claim");
         let instance = WorkerInstanceId::new(&claimed).expect("an instance");
         let policy = ClaimPolicy::new(WorkerId::new("trace").expect("a worker"), instance, 60_000);
         let handle = backend.claim(&lane, &CapabilitySet::default(), policy).await.expect("a claim").expect("work");
         answer(&claimed);
         let completed = mark("complete");
+        let looking = tokio::spawn(look(backend.clone(), execution_id));
         backend.complete(&handle, Some(Blob::from(&*completed))).await.expect("completed");
         answer(&completed);
+        looking.await.expect("the result shows");
+    }
+}
+
+/// A reader is told what the disk has, too.
+async fn look(backend: Arc<dyn EngineBackend>, id: ExecutionId) {
+    loop {
+        if let Some(result) = backend.get_execution_result(id).await.expect("readable") {
+            return answer(&String::from_utf8_lossy(&result));
+        }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -125,7 +138,7 @@ fn show(name: &str, findings: &Findings) {
 
 /// What both runs have in common: as many answers as calls, each about something that was written.
 fn is_complete(findings: &Findings) -> Result<(), Failed> {
-    if findings.answers == CALLERS * EXECUTIONS * 3 && findings.unwritten.is_empty() {
+    if findings.answers == CALLERS * EXECUTIONS * 4 && findings.unwritten.is_empty() {
         return Ok(());
     }
     Err(format!("{} answers; of these the log never heard: {:?}", findings.answers, findings.unwritten).into())
