@@ -49,9 +49,18 @@ fn prepare(mut db: Connection, options: &SqliteOptions) -> Result<Connection> {
     db.execute_batch(&settings(options)).map_err(explain)?;
     schema::prepare(&mut db)?;
     if options.log_to_flush().is_some() {
-        // Commits are flushed beside the writer, before anybody is answered.
-        db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
+        // Commits are flushed beside the writer, before anybody is answered, and moved into the file there, too.
+        db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0").map_err(explain)?;
     }
+    Ok(db)
+}
+
+/// A connection that moves pages from the write-ahead log into the file.
+pub(crate) fn open_checkpointer(path: &Path, busy_timeout: Duration) -> Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags).map_err(explain)?;
+    settle(&db, busy_timeout)?;
+    db.execute_batch("PRAGMA synchronous = NORMAL").map_err(explain)?;
     Ok(db)
 }
 

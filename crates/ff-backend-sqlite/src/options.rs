@@ -110,16 +110,25 @@ impl SqliteOptions {
 
 impl SqliteOptions {
     /// The write-ahead log that the store itself flushes, where answers wait for the disk.
-    pub(crate) fn log_to_flush(&self) -> Option<PathBuf> {
+    pub(crate) fn log_to_flush(&self) -> Option<FlushedLog> {
         match (&self.location, self.synchronous) {
             (Location::File(path), Synchronous::Full) => {
                 let mut log = path.clone().into_os_string();
                 log.push("-wal");
-                Some(log.into())
+                Some(FlushedLog { path: log.into(), database: path.clone(), busy_timeout: self.busy_timeout })
             }
             _ => None,
         }
     }
+}
+
+/// A write-ahead log that the store itself flushes.
+#[derive(Clone, Debug)]
+pub(crate) struct FlushedLog {
+    pub(crate) path: PathBuf,
+    /// The file that its pages are moved into.
+    pub(crate) database: PathBuf,
+    pub(crate) busy_timeout: Duration,
 }
 
 impl fmt::Debug for SqliteOptions {

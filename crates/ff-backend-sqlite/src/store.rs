@@ -62,7 +62,8 @@ impl SqliteStore {
         let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
         let log = options.log_to_flush();
         let flushes = log.is_some();
-        let desk = Desk::new(db, clock.clone(), Arc::clone(&topics), log, Arc::clone(&committed), &durability)?;
+        let desk =
+            Desk::new(db, clock.clone(), Arc::clone(&topics), log.as_ref(), Arc::clone(&committed), &durability)?;
         let writer = Writer::start(desk, Arc::clone(&topics), options.poll_interval)?;
         let readers = match &options.location {
             Location::File(path) => Some(Readers::start(path, options.busy_timeout)?),

@@ -1,6 +1,5 @@
 //! What the writer has before it: its connection, its clock, and what it remembers between groups.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -14,10 +13,12 @@ use ff_engine::key::Key;
 use ff_engine::records::Record;
 use rusqlite::Connection;
 
+use super::checkpointer::Checkpointer;
 use super::flusher::{Committed, Durability, Flusher, Log, publish};
 use super::work::Work;
 use crate::error::explain;
 use crate::indexes::Place;
+use crate::options::FlushedLog;
 use crate::tables;
 use crate::tables::event::Appended;
 use crate::tables::execution::Stored;
@@ -51,14 +52,16 @@ impl StoreClock {
 /// What flushes the log: a thread for groups, and a handle for what the writer does alone.
 struct Flushing {
     flusher: Flusher,
+    checkpointer: Checkpointer,
     durability: Durability,
     log: Log,
 }
 
 impl Flushing {
-    fn start(path: PathBuf, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
-        let flusher = Flusher::start(Log::new(path.clone()), durability.clone(), Arc::clone(topics))?;
-        Ok(Self { flusher, durability: durability.clone(), log: Log::new(path) })
+    fn start(log: &FlushedLog, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
+        let (checkpointer, growth) = Checkpointer::start(log.database.clone(), log.busy_timeout)?;
+        let flusher = Flusher::start(Log::new(log.path.clone()), durability.clone(), Arc::clone(topics), growth)?;
+        Ok(Self { flusher, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
     }
 
     /// Flushes on the writer's own thread, up to and with a group.
@@ -104,11 +107,11 @@ impl Desk {
         db: Connection,
         clock: StoreClock,
         topics: Arc<Topics>,
-        log: Option<PathBuf>,
+        log: Option<&FlushedLog>,
         committed: Arc<AtomicU64>,
         durability: &Durability,
     ) -> Result<Self> {
-        let flushing = log.map(|path| Flushing::start(path, durability, &topics)).transpose()?;
+        let flushing = log.map(|log| Flushing::start(log, durability, &topics)).transpose()?;
         Ok(Self {
             db,
             clock,
@@ -161,6 +164,13 @@ impl Desk {
             has_written: std::mem::take(&mut self.has_written),
             group,
             news: std::mem::take(&mut self.news),
+        }
+    }
+
+    /// What is to be done between two groups.
+    pub(super) fn tidy(&self) {
+        if let Some(flushing) = &self.flushing {
+            flushing.checkpointer.finish(&self.db);
         }
     }
 

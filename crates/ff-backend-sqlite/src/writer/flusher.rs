@@ -14,6 +14,7 @@ use ff_core::Result;
 use ff_engine::index::Topic;
 use tokio::sync::watch;
 
+use super::checkpointer::Growth;
 use super::work::Work;
 use crate::error::Trouble;
 use crate::topics::Topics;
@@ -98,11 +99,11 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    pub(super) fn start(log: Log, durability: Durability, topics: Arc<Topics>) -> Result<Self> {
+    pub(super) fn start(log: Log, durability: Durability, topics: Arc<Topics>, growth: Growth) -> Result<Self> {
         let (groups, queue) = crossbeam_channel::unbounded();
         let thread = std::thread::Builder::new()
             .name("ff-sqlite-flush".into())
-            .spawn(move || serve(log, &durability, &topics, &queue))
+            .spawn(move || serve(log, growth, &durability, &topics, &queue))
             .map_err(|error| Trouble::Other(format!("the flusher's thread does not start: {error}")))?;
         Ok(Self { groups: Some(groups), thread: Some(thread) })
     }
@@ -126,7 +127,7 @@ impl Drop for Flusher {
     }
 }
 
-fn serve(mut log: Log, durability: &Durability, topics: &Topics, queue: &Receiver<Committed>) {
+fn serve(mut log: Log, mut growth: Growth, durability: &Durability, topics: &Topics, queue: &Receiver<Committed>) {
     while let Ok(first) = queue.recv() {
         let mut all = vec![first];
         all.extend(queue.try_iter());
@@ -134,6 +135,7 @@ fn serve(mut log: Log, durability: &Durability, topics: &Topics, queue: &Receive
         if let Some(last) = all.last() {
             durability.advance(last.number, &outcome);
         }
+        growth.note();
         for committed in all {
             publish(committed, topics, &outcome);
         }

@@ -1,5 +1,6 @@
 //! The one thread that writes: it runs what waits, commits it together, and answers after the commit.
 
+mod checkpointer;
 mod desk;
 mod flusher;
 mod group;
@@ -125,5 +126,6 @@ fn serve(mut desk: Desk, queue: &Receiver<Job>, topics: &Topics, poll_interval: 
         if let Some(job) = alone {
             job(&mut desk);
         }
+        desk.tidy();
     }
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::Stored;
 use crate::index::{DueKind, Entry, Index, Position, Topic, execution_bytes};
 use crate::key::Key;
+use crate::tie::Tie;
 
 /// The end of one ownership, owed to quotas in other partitions. Applying it twice changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +76,9 @@ impl Stored for Continuation {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        out.push(Entry::new(Index::Due(DueKind::Continuation), Position::at(self.due_at, *self.id.as_bytes())));
+        // Ids follow from those of flows and executions, which callers choose: the same one may be due in several partitions.
+        let tie = Tie::default().partition(self.home).uuid(self.id);
+        out.push(Entry::new(Index::Due(DueKind::Continuation), Position::at(self.due_at, tie)));
     }
 
     fn topics(&self, out: &mut Vec<Topic>) {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Execution, Stored};
 use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
+use crate::tie::Tie;
 
 /// One suspension episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,7 +177,9 @@ impl Stored for Waitpoint {
             out.push(Entry::new(Index::OpenWaitpointsNamed(self.execution, self.key.clone()), by_id()));
         }
         if let (WaitpointState::Pending, Some(at)) = (self.state, self.expires_at) {
-            out.push(Entry::new(Index::Due(DueKind::WaitpointExpiry), Position::at(at, *self.id.uuid().as_bytes())));
+            // Callers choose ids, so the same one may be due in several partitions.
+            let tie = Tie::default().partition(self.home).uuid(self.id.uuid());
+            out.push(Entry::new(Index::Due(DueKind::WaitpointExpiry), Position::at(at, tie)));
         }
     }
 }
