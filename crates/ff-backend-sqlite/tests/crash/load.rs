@@ -52,6 +52,8 @@ pub(crate) struct Orders {
     pub(crate) round: usize,
     pub(crate) fast_paths: bool,
     pub(crate) full: bool,
+    /// Bytes that inputs have beyond their mark: with many of them the log soon has to be moved into the file.
+    pub(crate) padding: usize,
     /// Whether completions are acknowledged and not made: a store that forgets.
     pub(crate) forgets: bool,
 }
@@ -112,6 +114,7 @@ struct Caller {
     seal: SealKey,
     lane: LaneId,
     worker: String,
+    padding: usize,
     forgets: bool,
     calls: usize,
     held: Vec<Held>,
@@ -130,6 +133,7 @@ impl Caller {
             // Callers compete for work in twos and more.
             lane: LaneId::new(format!("lane-{}", number % 2)).expect("a lane"),
             worker: format!("worker-{number}-{}", orders.round),
+            padding: orders.padding,
             forgets: orders.forgets,
             calls: 0,
             held: Vec::new(),
@@ -196,7 +200,8 @@ impl Caller {
             ..CreateExecutionArgs::new(id, namespace(), self.lane.clone(), "crash")
         };
         self.intend(Call::Create(Box::new(args.clone())));
-        match self.backend.create_execution(args).await? {
+        let input_payload = padded(&args.input_payload, self.padding);
+        match self.backend.create_execution(CreateExecutionArgs { input_payload, ..args }).await? {
             CreateExecutionResult::Created { execution_id, .. } => {
                 self.acknowledge(Answer::Created(execution_id));
                 if is_delayed {
@@ -366,6 +371,11 @@ impl Caller {
         self.acknowledge(Answer::Done);
         Ok(())
     }
+}
+
+/// An input as it is submitted; lines carry it without its padding.
+pub(crate) fn padded(mark: &Blob, padding: usize) -> Blob {
+    Blob::from([mark, &vec![b'.'; padding][..]].concat())
 }
 
 pub(crate) fn namespace() -> Namespace {
