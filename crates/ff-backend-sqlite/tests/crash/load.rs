@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_backend_sqlite::{SqliteBackend, SqliteOptions, SqliteStore, Synchronous};
+use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::attempts::{CancelExecutionArgs, FailureReason};
 use ff_core::backend::claims::ClaimPolicy;
@@ -22,15 +22,12 @@ use ff_core::ids::{ExecutionId, FlowId, LaneId, Namespace, SuspensionId, Waitpoi
 use ff_core::partition::PartitionCounts;
 use ff_core::policy::{BackoffStrategy, ExecutionPolicy, PolicyDocument, RetryPolicy};
 use ff_core::rules::retry::FailureClass;
-use ff_core::token::SealKey;
 use ff_core::{Blob, EngineError, Result, TimestampMs};
-use ff_engine::key::Key;
-use ff_engine::records::Record;
-use ff_engine::store::Store;
 use ff_engine::{Engine, Settings};
 use uuid::Uuid;
 
 use crate::journal::{Answer, Call, Line, Step};
+use crate::seal::Seal;
 
 /// Callers at once.
 pub(crate) const CALLERS: usize = 8;
@@ -71,7 +68,7 @@ pub(crate) fn run(orders: &Orders) {
     runtime.expect("a runtime").block_on(async {
         let store = SqliteStore::open(orders.options()).await.expect("the file opens");
         let backend = Arc::new(Engine::open(store, Settings::default()).await.expect("the engine opens"));
-        let seal = seal_key(&backend).await;
+        let seal = Seal::of(&backend).await;
         seed_secret(&*backend).await;
         let callers = (0..CALLERS).map(|number| Caller::new(number, orders, backend.clone(), seal.clone()));
         for caller in callers.collect::<Vec<_>>() {
@@ -83,14 +80,6 @@ pub(crate) fn run(orders: &Orders) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-}
-
-/// The key that opens handles, so that a caller can tell what it holds.
-pub(crate) async fn seal_key(backend: &SqliteBackend) -> SealKey {
-    match backend.store().read(&[Key::keyring()]).await.expect("keys are readable").remove(0) {
-        Some(Record::KeyringRecord(record)) => record.ring.handle_key.clone().expect("a sealing key"),
-        other => panic!("no keys: {other:?}"),
-    }
 }
 
 /// Suspensions need a secret that signs their tokens.
@@ -111,7 +100,7 @@ struct Caller {
     round: usize,
     rng: fastrand::Rng,
     backend: Arc<dyn EngineBackend>,
-    seal: SealKey,
+    seal: Seal,
     lane: LaneId,
     worker: String,
     padding: usize,
@@ -123,7 +112,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(number: usize, orders: &Orders, backend: Arc<dyn EngineBackend>, seal: SealKey) -> Self {
+    fn new(number: usize, orders: &Orders, backend: Arc<dyn EngineBackend>, seal: Seal) -> Self {
         Self {
             number,
             round: orders.round,
@@ -262,7 +251,7 @@ impl Caller {
             self.acknowledge(Answer::NothingToClaim);
             return Ok(());
         };
-        let inside = handle.open(SqliteStore::TAG, &self.seal).expect("the handle is ours");
+        let inside = self.seal.open(&handle);
         let (execution, epoch) = (inside.execution_id, inside.lease_epoch.0);
         self.acknowledge(Answer::Claimed { execution, epoch, attempt: inside.attempt_index.0 });
         self.held.push(Held { handle, execution, epoch });

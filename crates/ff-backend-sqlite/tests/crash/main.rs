@@ -8,6 +8,8 @@ mod drain;
 mod journal;
 mod load;
 mod model;
+#[path = "../support/seal.rs"]
+mod seal;
 mod verify;
 
 use std::collections::BTreeSet;
