@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ff_backend_sqlite::{SqliteBackend, SqliteOptions, SqliteStore};
+use ff_backend_sqlite::{SqliteBackend, SqliteOptions, SqliteStore, Synchronous};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::attempts::CancelExecutionArgs;
 use ff_core::backend::claims::ClaimPolicy;
@@ -32,7 +32,8 @@ pub(crate) async fn everything_ends(
     lanes: &[&str],
 ) -> std::result::Result<(Vec<Record>, Vec<Event>), String> {
     let clock = ManualClock::at(SystemClock::default().now().plus(LATER_MS));
-    let store = SqliteStore::open(options.clock(Arc::new(clock.clone()))).await.map_err(told)?;
+    let options = options.clock(Arc::new(clock.clone())).synchronous(Synchronous::Normal);
+    let store = SqliteStore::open(options).await.map_err(told)?;
     let backend = Engine::open(store, Settings::default()).await.map_err(told)?;
     finish(&backend, lanes, &clock).await.map_err(|error| format!("while draining: {error}"))?;
     let store = backend.store();

@@ -156,12 +156,12 @@ impl Caller {
     async fn work(mut self, until: Instant) -> Result<()> {
         while Instant::now() < until {
             match self.rng.u8(..100) {
-                0..=19 => self.create().await,
-                20..=22 => self.submit().await,
-                23..=25 => self.cancel_created().await,
-                26..=29 => self.signal().await,
-                30..=54 => self.claim().await,
-                _ if self.held.is_empty() => self.create().await,
+                0..=17 => self.create().await,
+                18..=19 => self.submit().await,
+                20..=21 => self.cancel_created().await,
+                22..=25 => self.signal().await,
+                26..=54 => self.claim().await,
+                _ if self.held.is_empty() => self.claim().await,
                 _ => self.use_held().await,
             }
         }
@@ -252,7 +252,8 @@ impl Caller {
         let lease_ms = if self.rng.u8(..20) == 0 { SHORT_LEASE_MS } else { LEASE_MS };
         let worker = WorkerId::new("mixed").expect("a worker");
         let instance = WorkerInstanceId::new(&self.worker).expect("an instance");
-        let policy = ClaimPolicy { max_wait_ms: Some(WAIT_MS), ..ClaimPolicy::new(worker, instance, lease_ms) };
+        let max_wait_ms = (self.rng.u8(..4) == 0).then_some(WAIT_MS);
+        let policy = ClaimPolicy { max_wait_ms, ..ClaimPolicy::new(worker, instance, lease_ms) };
         let (lane, none) = (self.lane(), CapabilitySet::default());
         let Some(Some(handle)) = self.call("claim", self.backend.claim(&lane, &none, policy)).await else { return };
         let inside = self.seal.open(&handle);

@@ -18,7 +18,7 @@ use crate::report::Line;
 use crate::seal::Seal;
 
 /// How long a claim or a reader waits.
-const WAIT_MS: u64 = 10_000;
+const WAIT_MS: u64 = 1_000;
 
 fn lane(process: usize) -> LaneId {
     LaneId::new(format!("ping-{process}")).expect("a lane")
@@ -50,9 +50,12 @@ pub(crate) async fn ask(backend: Arc<dyn EngineBackend>, process: usize, until: 
             continue;
         };
         let (first, beginning) = (AttemptIndex(0), FrameCursor::At(FrameId::ZERO));
-        let seen = backend.tail_stream(execution_id, first, beginning, WAIT_MS, 10, TailVisibility::All).await?;
-        if let Some(frame) = seen.frames.first() {
-            heard("a frame", micros(), &frame.payload);
+        while Instant::now() < until {
+            let seen = backend.tail_stream(execution_id, first, beginning, WAIT_MS, 10, TailVisibility::All).await?;
+            if let Some(frame) = seen.frames.first() {
+                heard("a frame", micros(), &frame.payload);
+                break;
+            }
         }
     }
     Ok(())
@@ -61,7 +64,7 @@ pub(crate) async fn ask(backend: Arc<dyn EngineBackend>, process: usize, until: 
 /// Waits for work of the other process and answers it with a frame, again and again.
 pub(crate) async fn answer(backend: Arc<dyn EngineBackend>, seal: Seal, process: usize, until: Instant) -> Result<()> {
     let (worker, instance) = (WorkerId::new("pong")?, WorkerInstanceId::new(format!("pong-{process}"))?);
-    let policy = ClaimPolicy { max_wait_ms: Some(1_000), ..ClaimPolicy::new(worker, instance, LEASE_MS) };
+    let policy = ClaimPolicy { max_wait_ms: Some(WAIT_MS), ..ClaimPolicy::new(worker, instance, LEASE_MS) };
     while Instant::now() < until {
         let claimed = backend.claim(&lane(process), &CapabilitySet::default(), policy.clone()).await?;
         let at = micros();
