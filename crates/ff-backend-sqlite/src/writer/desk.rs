@@ -59,7 +59,7 @@ struct Flushing {
 
 impl Flushing {
     fn start(log: &FlushedLog, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
-        let (checkpointer, growth) = Checkpointer::start(log.database.clone(), log.busy_timeout)?;
+        let (checkpointer, growth) = Checkpointer::start(&log.database, log.busy_timeout)?;
         let flusher = Flusher::start(Log::new(log.path.clone()), durability.clone(), Arc::clone(topics), growth)?;
         Ok(Self { flusher, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
     }
