@@ -308,7 +308,7 @@ impl Desk {
         self.kinds.insert(kind_of(list), true);
     }
 
-    /// A record is about to change.
+    /// A record has changed.
     pub(super) fn touched(&mut self, key: &Key) {
         if is_rare(key) {
             self.rare.remove(key);

@@ -117,12 +117,13 @@ impl<'d> SqliteTx<'d> {
             for topic in change.iter().flat_map(Record::topics) {
                 self.desk.announce(topic);
             }
-            self.desk.touched(key);
             match (&key.name, Satellite::of(key)) {
                 (Name::Execution(id), _) => rows.entry(*id).or_default().execution = Some(change),
                 (_, Some((id, satellite))) => rows.entry(id).or_default().cells[satellite as usize] = Some(change),
                 _ => self.save(key, change.as_ref())?,
             }
+            // Saving may look at what was there, and what was looked at is remembered.
+            self.desk.touched(key);
         }
         for (id, change) in rows {
             self.save_row(id, &change)?;
