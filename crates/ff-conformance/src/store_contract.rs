@@ -67,6 +67,7 @@ checks![
     a_listener_wakes_after_the_commit,
     a_consistent_index_needs_no_repair,
     a_record_that_is_replaced_unread_is_read_as_it_is,
+    what_belongs_to_an_execution_does_not_need_it,
 ];
 
 fn execution_id(n: u128) -> ExecutionId {
@@ -475,5 +476,25 @@ async fn a_record_that_is_replaced_unread_is_read_as_it_is<S: Store>(store: Arc<
     write(&*store, vec![second.clone().into()]).await;
     assert_eq!(load(&*store, key.clone()).await, Some(second.into()));
     store.transact(Arc::new(Write { deletes: vec![key.clone()], ..Write::default() })).await.unwrap();
+    assert_eq!(load(&*store, key).await, None);
+}
+
+async fn what_belongs_to_an_execution_does_not_need_it<S: Store>(store: Arc<S>) {
+    let key = Key::attempt(execution_id(1), AttemptIndex(0));
+    let attempts = Index::AttemptsOf(execution_id(1));
+    let remove = |key: &Key| Arc::new(Write { deletes: vec![key.clone()], ..Write::default() });
+    write(&*store, vec![attempt(1, 0).into()]).await;
+    for _ in 0..2 {
+        write(&*store, vec![execution(1, TimestampMs(1)).into()]).await;
+        assert_eq!(load(&*store, key.clone()).await, Some(attempt(1, 0).into()), "with an execution made after it");
+        assert_eq!(store.read(std::slice::from_ref(&key)).await.unwrap(), [Some(attempt(1, 0).into())]);
+        assert_eq!(store.count(&attempts).await.unwrap(), 1);
+        store.transact(remove(&Key::execution(execution_id(1)))).await.unwrap();
+        assert_eq!(load(&*store, key.clone()).await, Some(attempt(1, 0).into()), "with its execution gone");
+        assert_eq!(store.count(&attempts).await.unwrap(), 1);
+    }
+    write(&*store, vec![execution(1, TimestampMs(1)).into(), attempt(1, 0).into()]).await;
+    assert_eq!(store.list(&[attempts], &Bounds::first(10)).await.unwrap().len(), 1, "replaced, not doubled");
+    store.transact(remove(&key)).await.unwrap();
     assert_eq!(load(&*store, key).await, None);
 }
