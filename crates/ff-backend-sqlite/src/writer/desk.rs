@@ -136,7 +136,8 @@ impl Desk {
             flushing.durability.check()?;
         }
         self.execute("BEGIN IMMEDIATE")?;
-        self.look_for_others()
+        // One that stayed open would keep every later one from beginning.
+        self.look_for_others().inspect_err(|_| self.roll_back())
     }
 
     /// Commits the group; it is durable when it is flushed.
