@@ -10,6 +10,7 @@ use ff_core::ids::{LaneId, Namespace};
 use ff_core::partition::Partition;
 use ff_core::state::LaneState;
 use ff_core::{Result, TimestampMs};
+use ff_engine::index::Topic;
 use ff_engine::key::Key;
 use ff_engine::records::{Lane, Record};
 use ff_engine::store::{Op, Store, Tx};
@@ -81,5 +82,19 @@ fn callers_of_a_locked_file_wait_together() {
         assert!(began.elapsed() < 8 * patience, "everybody waited for everybody: {:?}", began.elapsed());
         other.execute_batch("ROLLBACK").unwrap();
         put(&store, "default").await.unwrap();
+    });
+}
+
+#[test]
+fn the_first_listener_learns_what_another_process_wrote_next() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("real.db");
+        let other = open(&file).await;
+        let options = SqliteOptions::file(&file).poll_interval(Duration::from_millis(200));
+        let store = SqliteStore::open(options).await.unwrap();
+        let news = store.listen(&Topic::Lane(lane("default").lane));
+        put(&other, "default").await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), news).await.expect("the news arrive");
     });
 }

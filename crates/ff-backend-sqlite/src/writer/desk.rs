@@ -112,7 +112,7 @@ impl Desk {
         durability: &Durability,
     ) -> Result<Self> {
         let flushing = log.map(|log| Flushing::start(log, durability, &topics)).transpose()?;
-        Ok(Self {
+        let mut desk = Self {
             db,
             clock,
             topics,
@@ -127,7 +127,10 @@ impl Desk {
             kinds: HashMap::default(),
             events: Vec::new(),
             recent: HashMap::default(),
-        })
+        };
+        // Whatever others write from now on is news.
+        desk.look_for_others()?;
+        Ok(desk)
     }
 
     /// Opens the group's transaction.
