@@ -33,6 +33,8 @@ pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
         }
     };
     settle(&db, options.busy_timeout)?;
+    // Settings stay in the file, so the file must be ours.
+    schema::recognize(&db)?;
     db.execute_batch(&settings(options)).map_err(explain)?;
     schema::prepare(&mut db)?;
     if options.log_to_flush().is_some() {

@@ -17,6 +17,14 @@ const APPLICATION_ID: i64 = 0x4646_6162;
 /// The steps from one layout to the next; the first makes layout 1.
 const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_initial.sql")];
 
+/// Refuses a file that is not ours or not for us, and leaves it as it is.
+///
+/// # Errors
+/// `InvalidInput` for a file of another program, or one that only a newer version can use.
+pub(crate) fn recognize(db: &Connection) -> Result<()> {
+    version(db).map(drop)
+}
+
 /// Makes the layout, or brings an older one up to date.
 ///
 /// # Errors

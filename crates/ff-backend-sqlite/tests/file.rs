@@ -59,6 +59,19 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[test]
+fn a_database_of_another_application_keeps_its_settings() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("diary.db");
+        Connection::open(&file).unwrap().execute_batch("CREATE TABLE diary (entry TEXT)").unwrap();
+        let before = std::fs::read(&file).unwrap();
+        let refused = SqliteStore::open(SqliteOptions::file(&file)).await.unwrap_err().to_string();
+        assert!(refused.contains("nothing was changed"), "{refused}");
+        assert_eq!(std::fs::read(&file).unwrap(), before);
+    });
+}
+
+#[test]
 fn callers_of_a_locked_file_wait_together() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
