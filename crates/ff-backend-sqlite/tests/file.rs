@@ -59,6 +59,18 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 }
 
 #[test]
+fn a_link_to_a_file_is_as_good_as_the_file() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("real.db"), directory.path().join("link.db"));
+        drop(open(&file).await);
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        put(&open(&link).await, "default").await.unwrap();
+        assert_eq!(open(&file).await.read(&[key("default")]).await.unwrap(), [Some(lane("default").into())]);
+    });
+}
+
+#[test]
 fn a_database_of_another_application_keeps_its_settings() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
