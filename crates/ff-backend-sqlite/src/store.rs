@@ -26,9 +26,10 @@ use crate::writer::{Desk, Durability, StoreClock, Writer};
 
 /// Records in one SQLite file, or in memory.
 pub struct SqliteStore {
-    pub(crate) writer: Writer,
-    /// None for a database in memory, which only its one connection sees.
+    /// None for a database in memory, which only its one connection sees. Before the writer, and so closed before it: the last to close
+    /// moves the log into the file, and a reader could not.
     readers: Option<Readers>,
+    pub(crate) writer: Writer,
     topics: Arc<Topics>,
     clock: StoreClock,
     options: SqliteOptions,

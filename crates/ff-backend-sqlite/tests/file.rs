@@ -71,6 +71,20 @@ fn a_link_to_a_file_is_as_good_as_the_file() {
 }
 
 #[test]
+fn a_closed_file_stands_alone() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("real.db");
+        let store = open(&file).await;
+        put(&store, "default").await.unwrap();
+        store.read(&[key("default")]).await.unwrap();
+        drop(store);
+        let left: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["real.db"]);
+    });
+}
+
+#[test]
 fn a_database_of_another_application_keeps_its_settings() {
     run(async {
         let directory = tempfile::tempdir().unwrap();
