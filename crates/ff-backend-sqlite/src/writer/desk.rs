@@ -66,7 +66,7 @@ impl Flushing {
 
     /// Flushes on the writer's own thread, up to and with a group.
     fn flush(&mut self, number: u64) -> Result<()> {
-        let outcome = self.log.flush();
+        let outcome = self.durability.check().and_then(|()| self.log.flush());
         self.durability.advance(number, &outcome);
         outcome
     }
