@@ -148,9 +148,9 @@ impl Desk {
         self.has_written |= !self.events.is_empty();
         tables::event::append(&self.db, &self.events).map_err(explain)?;
         self.events.clear();
-        self.execute("COMMIT")?;
+        // Counted before it can be seen, so that a reader who sees it waits for its flush.
         self.committed.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        self.execute("COMMIT").inspect_err(|_| self.give_up_number())
     }
 
     /// Has a committed group flushed, then its news told and its callers answered.
@@ -160,6 +160,13 @@ impl Desk {
             Some(flushing) => flushing.flusher.take_over(committed),
             None => publish(committed, &self.topics, &Ok(())),
         }
+    }
+
+    /// A commit failed that was counted already: nobody is to wait for its flush.
+    fn give_up_number(&mut self) {
+        self.news.clear();
+        self.has_written = false;
+        self.make_durable(Vec::new());
     }
 
     fn hand_over(&mut self, group: Vec<Box<dyn Work>>) -> Committed {
