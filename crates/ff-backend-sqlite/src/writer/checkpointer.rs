@@ -41,6 +41,12 @@ pub(super) struct Growth {
 }
 
 impl Growth {
+    /// With nobody to tell.
+    #[cfg(test)]
+    pub(super) fn unheard() -> Self {
+        Self { looks: crossbeam_channel::bounded(1).0, commits: 0 }
+    }
+
     /// A commit was added to the log.
     pub(super) fn note(&mut self) {
         self.commits += 1;
