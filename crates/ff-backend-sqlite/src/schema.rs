@@ -22,7 +22,7 @@ const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_initial.sql")];
 /// # Errors
 /// `InvalidInput` for a file of another program, or one that only a newer version can use.
 pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
-    if version(db)? == SCHEMA_VERSION {
+    if at_one_moment(db)? == SCHEMA_VERSION {
         return Ok(());
     }
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
@@ -47,7 +47,12 @@ pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
 /// # Errors
 /// `InvalidInput` for a file of another program, or one that only a newer version can use.
 pub(crate) fn check(db: &Connection) -> Result<()> {
-    version(db).map(drop)
+    at_one_moment(db).map(drop)
+}
+
+/// As [`version`], while another process may be making the layout.
+fn at_one_moment(db: &Connection) -> Result<i64> {
+    version(&*db.unchecked_transaction().map_err(explain)?)
 }
 
 /// The layout of the file, 0 when it is new; refuses what is not ours or not for us.

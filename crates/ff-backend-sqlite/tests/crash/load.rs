@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_backend_sqlite::{SqliteBackend, SqliteOptions, SqliteStore, Synchronous};
+use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::attempts::{CancelExecutionArgs, FailureReason};
 use ff_core::backend::claims::ClaimPolicy;
@@ -22,15 +22,12 @@ use ff_core::ids::{ExecutionId, FlowId, LaneId, Namespace, SuspensionId, Waitpoi
 use ff_core::partition::PartitionCounts;
 use ff_core::policy::{BackoffStrategy, ExecutionPolicy, PolicyDocument, RetryPolicy};
 use ff_core::rules::retry::FailureClass;
-use ff_core::token::SealKey;
 use ff_core::{Blob, EngineError, Result, TimestampMs};
-use ff_engine::key::Key;
-use ff_engine::records::Record;
-use ff_engine::store::Store;
 use ff_engine::{Engine, Settings};
 use uuid::Uuid;
 
 use crate::journal::{Answer, Call, Line, Step};
+use crate::seal::Seal;
 
 /// Callers at once.
 pub(crate) const CALLERS: usize = 8;
@@ -52,6 +49,8 @@ pub(crate) struct Orders {
     pub(crate) round: usize,
     pub(crate) fast_paths: bool,
     pub(crate) full: bool,
+    /// Bytes that inputs have beyond their mark: with many of them the log soon has to be moved into the file.
+    pub(crate) padding: usize,
     /// Whether completions are acknowledged and not made: a store that forgets.
     pub(crate) forgets: bool,
 }
@@ -69,7 +68,7 @@ pub(crate) fn run(orders: &Orders) {
     runtime.expect("a runtime").block_on(async {
         let store = SqliteStore::open(orders.options()).await.expect("the file opens");
         let backend = Arc::new(Engine::open(store, Settings::default()).await.expect("the engine opens"));
-        let seal = seal_key(&backend).await;
+        let seal = Seal::of(&backend).await;
         seed_secret(&*backend).await;
         let callers = (0..CALLERS).map(|number| Caller::new(number, orders, backend.clone(), seal.clone()));
         for caller in callers.collect::<Vec<_>>() {
@@ -81,14 +80,6 @@ pub(crate) fn run(orders: &Orders) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-}
-
-/// The key that opens handles, so that a caller can tell what it holds.
-pub(crate) async fn seal_key(backend: &SqliteBackend) -> SealKey {
-    match backend.store().read(&[Key::keyring()]).await.expect("keys are readable").remove(0) {
-        Some(Record::KeyringRecord(record)) => record.ring.handle_key.clone().expect("a sealing key"),
-        other => panic!("no keys: {other:?}"),
-    }
 }
 
 /// Suspensions need a secret that signs their tokens.
@@ -109,9 +100,10 @@ struct Caller {
     round: usize,
     rng: fastrand::Rng,
     backend: Arc<dyn EngineBackend>,
-    seal: SealKey,
+    seal: Seal,
     lane: LaneId,
     worker: String,
+    padding: usize,
     forgets: bool,
     calls: usize,
     held: Vec<Held>,
@@ -120,7 +112,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(number: usize, orders: &Orders, backend: Arc<dyn EngineBackend>, seal: SealKey) -> Self {
+    fn new(number: usize, orders: &Orders, backend: Arc<dyn EngineBackend>, seal: Seal) -> Self {
         Self {
             number,
             round: orders.round,
@@ -130,6 +122,7 @@ impl Caller {
             // Callers compete for work in twos and more.
             lane: LaneId::new(format!("lane-{}", number % 2)).expect("a lane"),
             worker: format!("worker-{number}-{}", orders.round),
+            padding: orders.padding,
             forgets: orders.forgets,
             calls: 0,
             held: Vec::new(),
@@ -196,7 +189,8 @@ impl Caller {
             ..CreateExecutionArgs::new(id, namespace(), self.lane.clone(), "crash")
         };
         self.intend(Call::Create(Box::new(args.clone())));
-        match self.backend.create_execution(args).await? {
+        let input_payload = padded(&args.input_payload, self.padding);
+        match self.backend.create_execution(CreateExecutionArgs { input_payload, ..args }).await? {
             CreateExecutionResult::Created { execution_id, .. } => {
                 self.acknowledge(Answer::Created(execution_id));
                 if is_delayed {
@@ -257,7 +251,7 @@ impl Caller {
             self.acknowledge(Answer::NothingToClaim);
             return Ok(());
         };
-        let inside = handle.open(SqliteStore::TAG, &self.seal).expect("the handle is ours");
+        let inside = self.seal.open(&handle);
         let (execution, epoch) = (inside.execution_id, inside.lease_epoch.0);
         self.acknowledge(Answer::Claimed { execution, epoch, attempt: inside.attempt_index.0 });
         self.held.push(Held { handle, execution, epoch });
@@ -366,6 +360,11 @@ impl Caller {
         self.acknowledge(Answer::Done);
         Ok(())
     }
+}
+
+/// An input as it is submitted; lines carry it without its padding.
+pub(crate) fn padded(mark: &Blob, padding: usize) -> Blob {
+    Blob::from([mark, &vec![b'.'; padding][..]].concat())
 }
 
 pub(crate) fn namespace() -> Namespace {

@@ -3,18 +3,26 @@
 //!
 //! `FF_CRASH_ROUNDS` says how often, `FF_CRASH_SEED` repeats the choices of a run.
 
+#[path = "../support/drain.rs"]
 mod drain;
 mod journal;
 mod load;
 mod model;
+#[path = "../support/seal.rs"]
+mod seal;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use ff_backend_sqlite::SqliteStore;
+use ff_engine::key::Key;
+use ff_engine::records::Record;
 use ff_engine::{Engine, Settings};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -48,52 +56,94 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
+/// What comes of killing.
+#[derive(Default)]
+struct Tally {
+    killed: usize,
+    acknowledged: usize,
+    open: usize,
+    happened: usize,
+}
+
+/// One file and how its processes are treated.
+struct Plan {
+    orders: Orders,
+    rounds: usize,
+    /// After how many answers they die.
+    answers: RangeInclusive<usize>,
+}
+
+/// One round in ten with so much to write that pages move from the log into the file, the others in files of ten rounds.
+fn plans(rounds: usize, directory: &Path) -> Vec<Plan> {
+    let heavy = rounds.div_ceil(10);
+    let mut plans = Vec::new();
+    for (number, left) in (0..rounds - heavy).step_by(ROUNDS_PER_FILE).enumerate() {
+        let orders = Orders {
+            file: directory.join(format!("crash-{number}.db")),
+            seed: 0,
+            round: 0,
+            fast_paths: number % 3 != 2,
+            // Even without, the operating system has every commit before its answer, and that is all a killed process needs.
+            full: number % 4 != 3,
+            padding: 0,
+            forgets: false,
+        };
+        plans.push(Plan { orders, rounds: ROUNDS_PER_FILE.min(rounds - heavy - left), answers: 1..=150 });
+    }
+    let file = directory.join("heavy.db");
+    let orders = Orders { file, seed: 0, round: 0, fast_paths: true, full: true, padding: 60_000, forgets: false };
+    plans.push(Plan { orders, rounds: heavy, answers: 300..=1_500 });
+    plans
+}
+
 #[allow(clippy::print_stdout, reason = "a failing run is repeated with its seed")]
 fn rounds() -> Result<(), Failed> {
     let seed = number("FF_CRASH_SEED").unwrap_or_else(|| fastrand::u64(..1_000_000_000));
     let rounds = usize::try_from(number("FF_CRASH_ROUNDS").unwrap_or(10))?;
     println!("FF_CRASH_SEED={seed} FF_CRASH_ROUNDS={rounds}");
     let mut rng = fastrand::Rng::with_seed(seed);
-    let (mut killed, mut acknowledged, mut open, mut happened) = (0, 0, 0, 0);
-    for file in 0..rounds.div_ceil(ROUNDS_PER_FILE) {
-        let directory = tempfile::tempdir()?;
-        let path = directory.path().join("crash.db");
-        let mut model = Model::default();
-        let left = (rounds - killed).min(ROUNDS_PER_FILE);
-        let orders = |round, seed| Orders {
-            file: path.clone(),
-            seed,
-            round,
-            fast_paths: file % 3 != 2,
-            // Even then the operating system has every commit before its answer, and that is all a killed process needs.
-            full: file % 5 != 4,
-            forgets: false,
-        };
-        for round in 0..left {
-            let unanswered = one_round(&orders(round, rng.u64(..)), &mut rng, &mut model)
-                .map_err(|why| format!("FF_CRASH_SEED={seed}: file {file}, round {round}: {why}"))?;
-            open += unanswered.0;
-            happened += unanswered.1;
-            killed += 1;
-        }
-        acknowledged += model.acknowledged;
-        drain::everything_ends(&orders(left, 0), &model).map_err(|why| format!("FF_CRASH_SEED={seed}: {why}"))?;
+    let mut tally = Tally::default();
+    let directory = tempfile::tempdir()?;
+    for plan in plans(rounds, directory.path()) {
+        let file = plan.orders.file.clone();
+        kill_again_and_again(plan, &mut rng, &mut tally)
+            .map_err(|why| format!("FF_CRASH_SEED={seed}: {}, kill {}: {why}", file.display(), tally.killed))?;
     }
+    let Tally { killed, acknowledged, open, happened } = tally;
     println!("killed {killed} times: {acknowledged} acknowledged, {open} without an answer, {happened} of them there");
-    if rounds >= ROUNDS_PER_FILE && acknowledged < rounds {
+    if killed != rounds || acknowledged < rounds {
         return Err("hardly anything was acknowledged: no load, no test".into());
     }
     Ok(())
 }
 
+/// All rounds of one file, and its end.
+fn kill_again_and_again(plan: Plan, rng: &mut fastrand::Rng, tally: &mut Tally) -> Result<(), String> {
+    let mut model = Model::new(plan.orders.padding);
+    for round in 0..plan.rounds {
+        let orders = Orders { seed: rng.u64(..), round, ..plan.orders.clone() };
+        let (open, happened) = one_round(&orders, &plan.answers, rng, &mut model)?;
+        tally.killed += 1;
+        tally.open += open;
+        tally.happened += happened;
+    }
+    tally.acknowledged += model.acknowledged;
+    finish(async {
+        let (records, _) = drain::everything_ends(plan.orders.options(), &["lane-0", "lane-1"]).await?;
+        let left: BTreeSet<Key> = records.iter().map(Record::key).collect();
+        let lost: Vec<_> = model.executions.keys().filter(|id| !left.contains(&Key::execution(**id))).collect();
+        if lost.is_empty() { Ok(()) } else { Err(format!("lost at the end: {lost:?}")) }
+    })
+}
+
 fn a_loss() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("crash.db");
-    let mut orders = Orders { file, seed: 7, round: 0, fast_paths: true, full: true, forgets: true };
+    let mut orders = Orders { file, seed: 7, round: 0, fast_paths: true, full: true, padding: 0, forgets: true };
     let mut model = Model::default();
     for round in 0..ROUNDS_PER_FILE {
         orders.round = round;
-        match one_round(&orders, &mut fastrand::Rng::with_seed(round as u64), &mut model) {
+        match one_round(&orders, &(50..=150), &mut fastrand::Rng::with_seed(round as u64), &mut model) {
             Ok(_) => {}
             Err(why) if why.contains("is Active, not one of [Completed]") => return Ok(()),
             Err(why) => return Err(format!("something else was noticed: {why}").into()),
@@ -103,10 +153,15 @@ fn a_loss() -> Result<(), Failed> {
 }
 
 /// Starts, kills, opens again, compares; says how many calls had no answer, and how many of them happened.
-fn one_round(orders: &Orders, rng: &mut fastrand::Rng, model: &mut Model) -> Result<(usize, usize), String> {
+fn one_round(
+    orders: &Orders,
+    answers: &RangeInclusive<usize>,
+    rng: &mut fastrand::Rng,
+    model: &mut Model,
+) -> Result<(usize, usize), String> {
     let mut child = start(orders)?;
     let lines = listen(&mut child);
-    let outcome = wait_for_the_moment(&lines, rng, model);
+    let outcome = wait_for_the_moment(&lines, answers, rng, model);
     child.kill().and_then(|()| child.wait()).map_err(|error| format!("the child cannot be killed: {error}"))?;
     outcome?;
     // Whatever it said before it died is still to be heard.
@@ -144,9 +199,14 @@ fn listen(child: &mut Child) -> Receiver<Line> {
 }
 
 /// Follows the child until the moment at which it dies: after so many answers and a little more, or early, whatever it is doing.
-fn wait_for_the_moment(lines: &Receiver<Line>, rng: &mut fastrand::Rng, model: &mut Model) -> Result<(), String> {
+fn wait_for_the_moment(
+    lines: &Receiver<Line>,
+    answers: &RangeInclusive<usize>,
+    rng: &mut fastrand::Rng,
+    model: &mut Model,
+) -> Result<(), String> {
     let is_early = rng.u8(..6) == 0;
-    let answers = if is_early { usize::MAX } else { model.acknowledged + rng.usize(1..=150) };
+    let answers = if is_early { usize::MAX } else { model.acknowledged + rng.usize(answers.clone()) };
     let early = Instant::now() + Duration::from_millis(if is_early { rng.u64(..120) } else { 60_000 });
     while model.acknowledged < answers {
         match lines.recv_timeout(early.saturating_duration_since(Instant::now()).min(PATIENCE)) {
@@ -164,12 +224,15 @@ fn wait_for_the_moment(lines: &Receiver<Line>, rng: &mut fastrand::Rng, model: &
 }
 
 fn verify(orders: &Orders, model: &mut Model) -> Result<usize, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(|e| e.to_string())?;
-    runtime.block_on(async {
+    finish(async {
         let store = SqliteStore::open(orders.options()).await.map_err(|error| format!("opening again: {error}"))?;
         let backend = Engine::open(store, Settings::default()).await.map_err(|error| error.to_string())?;
         let found = Found::look(&backend).await?;
         found.is_sound().await?;
         found.agrees_with(model).await
     })
+}
+
+fn finish<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
 }

@@ -10,7 +10,7 @@ use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::state::PublicState;
 
 use crate::journal::{Answer, Call, Line, Step};
-use crate::load::TAG;
+use crate::load::{TAG, padded};
 
 /// How an execution came to be.
 #[derive(Clone, Debug)]
@@ -49,9 +49,20 @@ pub(crate) struct Model {
     /// The call each caller waits for.
     pub(crate) pending: BTreeMap<usize, Call>,
     pub(crate) acknowledged: usize,
+    /// What inputs have beyond their mark.
+    padding: usize,
 }
 
 impl Model {
+    pub(crate) fn new(padding: usize) -> Self {
+        Self { padding, ..Self::default() }
+    }
+
+    /// The input of a submission, as it is stored.
+    pub(crate) fn input(&self, args: &CreateExecutionArgs) -> Blob {
+        padded(&args.input_payload, self.padding)
+    }
+
     /// Follows the journal.
     pub(crate) fn follow(&mut self, line: Line) -> Result<(), String> {
         match line {
@@ -94,8 +105,9 @@ impl Model {
 
     pub(crate) fn created(&mut self, id: ExecutionId, args: &CreateExecutionArgs) {
         let is_known_again = args.execution_id.is_some() || args.idempotency_key.is_some();
+        let payload = self.input(args);
         self.of(id).origin = Some(Origin {
-            payload: args.input_payload.clone(),
+            payload,
             tags: args.tags.clone(),
             retries: args.policy.is_some(),
             is_delayed: args.delay_until.is_some(),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ff_backend_sqlite::{SqliteBackend, SqliteStore};
+use ff_core::Blob;
 use ff_core::backend::EngineBackend;
 use ff_core::backend::flows::SubmitFlowArgs;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
@@ -10,7 +11,6 @@ use ff_core::backend::subscriptions::LeaseChange;
 use ff_core::cursor::{FrameCursor, FrameId};
 use ff_core::ids::{AttemptIndex, ExecutionId, FlowId};
 use ff_core::state::PublicState;
-use ff_core::{Blob, TimestampMs};
 use ff_engine::event::{Event, EventBody};
 use ff_engine::records::{Execution, Record};
 use ff_engine::store::Inspect;
@@ -85,13 +85,6 @@ impl<'b> Found<'b> {
         ensure(report.is_sound(), || format!("the file is damaged: {:#?}", report.problems))
     }
 
-    /// As [`Self::is_sound`], when everything has ended.
-    pub(crate) async fn is_at_rest(&self, now: TimestampMs) -> Verdict {
-        let violations = ff_sim::check_dump_at_rest(&self.records, &self.events, now);
-        ensure(violations.is_empty(), || format!("violated at rest: {violations:#?}"))?;
-        self.is_sound().await
-    }
-
     /// Compares, and teaches the model which of the calls without an answer have happened; says how many.
     pub(crate) async fn agrees_with(&self, model: &mut Model) -> Result<usize, String> {
         let pending: Vec<Call> = std::mem::take(&mut model.pending).into_values().collect();
@@ -131,7 +124,7 @@ impl<'b> Found<'b> {
 
     /// An execution whose creation was not answered is there, or no trace of it is.
     fn settle_create(&self, model: &mut Model, args: &CreateExecutionArgs) -> Result<bool, String> {
-        if let Some(id) = self.by_payload.get(&args.input_payload) {
+        if let Some(id) = self.by_payload.get(&model.input(args)) {
             model.created(*id, args);
             return Ok(true);
         }
