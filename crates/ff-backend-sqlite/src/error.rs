@@ -27,6 +27,8 @@ pub(crate) enum Trouble {
     Unflushed(String),
     #[error("input or output failed: {0}. Check the disk, then try again")]
     Io(String),
+    #[error("the database refused a statement: {0}")]
+    Driver(rusqlite::Error),
     #[error("{0}")]
     Other(String),
     #[error("the store is closed")]
@@ -65,18 +67,16 @@ pub(crate) fn about(path: &Path, error: EngineError) -> EngineError {
 
 /// Explains an error of the driver.
 pub(crate) fn explain(error: rusqlite::Error) -> EngineError {
-    let rusqlite::Error::SqliteFailure(failure, _) = &error else {
-        return Trouble::Other(error.to_string()).into();
-    };
-    match failure.code {
-        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
+    let told = error.to_string();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
             Trouble::Busy.into()
         }
-        ErrorCode::DiskFull => Trouble::DiskFull.into(),
-        ErrorCode::ReadOnly => Trouble::ReadOnly(error.to_string()).into(),
-        ErrorCode::CannotOpen | ErrorCode::PermissionDenied => Trouble::CannotOpen(error.to_string()).into(),
-        ErrorCode::SystemIoFailure => Trouble::Io(error.to_string()).into(),
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => corrupt(&error),
-        _ => Trouble::Other(error.to_string()).into(),
+        Some(ErrorCode::DiskFull) => Trouble::DiskFull.into(),
+        Some(ErrorCode::ReadOnly) => Trouble::ReadOnly(told).into(),
+        Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => Trouble::CannotOpen(told).into(),
+        Some(ErrorCode::SystemIoFailure) => Trouble::Io(told).into(),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => corrupt(told),
+        _ => Trouble::Driver(error).into(),
     }
 }

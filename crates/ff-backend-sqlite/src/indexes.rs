@@ -173,7 +173,7 @@ pub(crate) fn position_of(major: i64, execution: ExecutionId) -> Position {
     Position::new(major, execution_bytes(execution))
 }
 
-fn text(value: impl ToString) -> Value {
+fn text(value: &impl ToString) -> Value {
     Value::Text(value.to_string())
 }
 

@@ -109,13 +109,15 @@ impl SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// The write-ahead log that the store itself flushes, where answers wait for the disk.
+    /// The write-ahead log that the store itself flushes, where answers wait for the disk. For a file that is there.
     pub(crate) fn log_to_flush(&self) -> Option<FlushedLog> {
         match (&self.location, self.synchronous) {
             (Location::File(path), Synchronous::Full) => {
-                let mut log = path.clone().into_os_string();
+                // SQLite follows links and puts the log beside the file itself.
+                let database = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+                let mut log = database.clone().into_os_string();
                 log.push("-wal");
-                Some(FlushedLog { path: log.into(), database: path.clone(), busy_timeout: self.busy_timeout })
+                Some(FlushedLog { path: log.into(), database, busy_timeout: self.busy_timeout })
             }
             _ => None,
         }

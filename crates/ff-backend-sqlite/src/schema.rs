@@ -28,8 +28,8 @@ pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
     // Another process may have been faster.
     let from = version(&tx)?;
-    for step in usize::try_from(from).unwrap_or(usize::MAX)..MIGRATIONS.len() {
-        tx.execute_batch(MIGRATIONS[step]).map_err(explain)?;
+    for step in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+        tx.execute_batch(step).map_err(explain)?;
     }
     if from < SCHEMA_VERSION {
         let stamp = format!(

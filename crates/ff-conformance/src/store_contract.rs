@@ -9,12 +9,12 @@ use ff_core::ids::{
     AttemptId, AttemptIndex, ExecutionId, LaneId, LeaseEpoch, LeaseId, Namespace, WorkerId, WorkerInstanceId,
 };
 use ff_core::partition::Partition;
-use ff_core::state::{AttemptLifecycle, AttemptType};
+use ff_core::state::{AttemptLifecycle, AttemptType, LaneState};
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::event::{Event, EventBody};
 use ff_engine::index::{Bounds, Index, Position, Topic};
 use ff_engine::key::Key;
-use ff_engine::records::{Attempt, Execution, NewExecution, QueueClass, Record, Taker};
+use ff_engine::records::{Attempt, Execution, Lane, NewExecution, QueueClass, Record, Taker};
 use ff_engine::store::{Op, Store, Tx};
 use libtest_mimic::Trial;
 use uuid::Uuid;
@@ -66,6 +66,8 @@ checks![
     trimmed_events_are_told,
     a_listener_wakes_after_the_commit,
     a_consistent_index_needs_no_repair,
+    a_record_that_is_replaced_unread_is_read_as_it_is,
+    what_belongs_to_an_execution_does_not_need_it,
 ];
 
 fn execution_id(n: u128) -> ExecutionId {
@@ -438,4 +440,61 @@ async fn a_consistent_index_needs_no_repair<S: Store>(store: Arc<S>) {
     write(&*store, vec![execution(1, TimestampMs(1)).into(), attempt(1, 0).into()]).await;
     let (looked_at, repaired) = store.reindex(Partition::flow(HOME)).await.unwrap();
     assert_eq!((looked_at, repaired), (2, 0));
+}
+
+/// Loads one record inside a transaction.
+struct Load(Key);
+
+#[async_trait::async_trait]
+impl Op for Load {
+    type Out = Option<Record>;
+
+    fn home(&self) -> Partition {
+        self.0.partition
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Self::Out> {
+        Ok(tx.load(std::slice::from_ref(&self.0)).await?.pop().flatten())
+    }
+}
+
+async fn load<S: Store>(store: &S, key: Key) -> Option<Record> {
+    store.transact(Arc::new(Load(key))).await.unwrap()
+}
+
+async fn a_record_that_is_replaced_unread_is_read_as_it_is<S: Store>(store: Arc<S>) {
+    let lane = |state, reason: &str| Lane {
+        namespace: Namespace::new("acme").unwrap(),
+        lane: lane_id("default"),
+        state,
+        since: TimestampMs(1),
+        reason: reason.to_owned(),
+    };
+    let (first, second) = (lane(LaneState::Active, ""), lane(LaneState::Paused, "lunch"));
+    let key = Key::lane(first.namespace.clone(), first.lane.clone());
+    write(&*store, vec![first.into()]).await;
+    write(&*store, vec![second.clone().into()]).await;
+    assert_eq!(load(&*store, key.clone()).await, Some(second.into()));
+    store.transact(Arc::new(Write { deletes: vec![key.clone()], ..Write::default() })).await.unwrap();
+    assert_eq!(load(&*store, key).await, None);
+}
+
+async fn what_belongs_to_an_execution_does_not_need_it<S: Store>(store: Arc<S>) {
+    let key = Key::attempt(execution_id(1), AttemptIndex(0));
+    let attempts = Index::AttemptsOf(execution_id(1));
+    let remove = |key: &Key| Arc::new(Write { deletes: vec![key.clone()], ..Write::default() });
+    write(&*store, vec![attempt(1, 0).into()]).await;
+    for _ in 0..2 {
+        write(&*store, vec![execution(1, TimestampMs(1)).into()]).await;
+        assert_eq!(load(&*store, key.clone()).await, Some(attempt(1, 0).into()), "with an execution made after it");
+        assert_eq!(store.read(std::slice::from_ref(&key)).await.unwrap(), [Some(attempt(1, 0).into())]);
+        assert_eq!(store.count(&attempts).await.unwrap(), 1);
+        store.transact(remove(&Key::execution(execution_id(1)))).await.unwrap();
+        assert_eq!(load(&*store, key.clone()).await, Some(attempt(1, 0).into()), "with its execution gone");
+        assert_eq!(store.count(&attempts).await.unwrap(), 1);
+    }
+    write(&*store, vec![execution(1, TimestampMs(1)).into(), attempt(1, 0).into()]).await;
+    assert_eq!(store.list(&[attempts], &Bounds::first(10)).await.unwrap().len(), 1, "replaced, not doubled");
+    store.transact(remove(&key)).await.unwrap();
+    assert_eq!(load(&*store, key).await, None);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ff_core::Result;
-use ff_core::ids::ExecutionId;
+use ff_core::ids::{ExecutionId, LaneId, Namespace};
 use ff_engine::codec::{decode_record, encode_queue};
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
@@ -19,8 +19,8 @@ use crate::indexes::{Columns, position_of};
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Shadow {
-    namespace: Option<String>,
-    lane: Option<String>,
+    namespace: Option<Name<Namespace>>,
+    lane: Option<Name<LaneId>>,
     kind: Option<String>,
     state: Option<&'static str>,
     created_at: Option<i64>,
@@ -29,6 +29,22 @@ pub(crate) struct Shadow {
     lease_expires_at: Option<i64>,
     completed_at: Option<i64>,
     sweep_from: Option<i64>,
+}
+
+/// A name as a column holds it.
+#[derive(Clone, Debug, PartialEq)]
+struct Name<T>(T);
+
+impl ToSql for Name<Namespace> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.as_str().to_sql()
+    }
+}
+
+impl ToSql for Name<LaneId> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.as_str().to_sql()
+    }
 }
 
 /// The columns of a shadow, in the order of [`Shadow::values`].
@@ -51,10 +67,10 @@ impl Shadow {
         let mut shadow = Self::default();
         for Entry { index, position } in entries {
             match index {
-                Index::CreatedIn(namespace) => shadow.namespace = Some(namespace.to_string()),
+                Index::CreatedIn(namespace) => shadow.namespace = Some(Name(namespace.clone())),
                 Index::Created => shadow.created_at = Some(-position.major),
                 Index::LaneState(lane, state) => {
-                    shadow.lane = Some(lane.to_string());
+                    shadow.lane = Some(Name(lane.clone()));
                     shadow.state = Some(state.as_str());
                 }
                 Index::KindState(kind, _) => shadow.kind = Some(kind.clone()),

@@ -1,6 +1,7 @@
 //! Every record that has no table of its own.
 
 use ff_core::Result;
+use ff_core::ids::ExecutionId;
 use ff_engine::codec::{decode_record, encode_key};
 use ff_engine::index::{Bounds, Position};
 use ff_engine::key::Key;
@@ -18,6 +19,23 @@ pub(crate) fn load(db: &Connection, key: &Key) -> Result<Option<Record>> {
         .and_then(|mut statement| statement.query_row([encode_key(key)], |row| row.get(0)).optional())
         .map_err(explain)?;
     bytes.map(|bytes| decode_record(key, &bytes)).transpose()
+}
+
+/// Whether there is a record of a key.
+pub(crate) fn is_present(db: &Connection, key: &Key) -> Result<bool> {
+    db.prepare_cached("SELECT 1 FROM record WHERE key = ?")
+        .and_then(|mut statement| statement.exists([encode_key(key)]))
+        .map_err(explain)
+}
+
+/// Whether anything that belongs to an execution stands here.
+pub(crate) fn has_any_of(db: &Connection, execution: ExecutionId) -> Result<bool> {
+    let mut low = encode_key(&Key::execution(execution));
+    low.pop();
+    let high = [&*low, &[0xff]].concat();
+    db.prepare_cached("SELECT 1 FROM record WHERE key > ? AND key <= ? LIMIT 1")
+        .and_then(|mut statement| statement.exists(params![low, high]))
+        .map_err(explain)
 }
 
 /// Writes a record, in place of what its key held.

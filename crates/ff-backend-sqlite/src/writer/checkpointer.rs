@@ -3,7 +3,7 @@
 //! The log can start over only when everything in it has been moved and nothing is added meanwhile. So this thread moves most of it, and when the
 //! log has grown long the writer moves the little that is left between two groups.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -41,6 +41,12 @@ pub(super) struct Growth {
 }
 
 impl Growth {
+    /// With nobody to tell.
+    #[cfg(test)]
+    pub(super) fn unheard() -> Self {
+        Self { looks: crossbeam_channel::bounded(1).0, commits: 0 }
+    }
+
     /// A commit was added to the log.
     pub(super) fn note(&mut self) {
         self.commits += 1;
@@ -54,10 +60,10 @@ impl Growth {
 }
 
 impl Checkpointer {
-    pub(super) fn start(path: PathBuf, busy_timeout: Duration) -> Result<(Self, Growth)> {
+    pub(super) fn start(path: &Path, busy_timeout: Duration) -> Result<(Self, Growth)> {
         let (looks, asked) = crossbeam_channel::bounded(1);
         let is_long = Arc::<AtomicBool>::default();
-        let db = open_checkpointer(&path, busy_timeout)?;
+        let db = open_checkpointer(path, busy_timeout)?;
         let thread = std::thread::Builder::new()
             .name("ff-sqlite-move".into())
             .spawn({

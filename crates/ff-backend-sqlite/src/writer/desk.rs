@@ -59,14 +59,14 @@ struct Flushing {
 
 impl Flushing {
     fn start(log: &FlushedLog, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
-        let (checkpointer, growth) = Checkpointer::start(log.database.clone(), log.busy_timeout)?;
+        let (checkpointer, growth) = Checkpointer::start(&log.database, log.busy_timeout)?;
         let flusher = Flusher::start(Log::new(log.path.clone()), durability.clone(), Arc::clone(topics), growth)?;
         Ok(Self { flusher, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
     }
 
     /// Flushes on the writer's own thread, up to and with a group.
     fn flush(&mut self, number: u64) -> Result<()> {
-        let outcome = self.log.flush();
+        let outcome = self.durability.check().and_then(|()| self.log.flush());
         self.durability.advance(number, &outcome);
         outcome
     }
@@ -112,7 +112,7 @@ impl Desk {
         durability: &Durability,
     ) -> Result<Self> {
         let flushing = log.map(|log| Flushing::start(log, durability, &topics)).transpose()?;
-        Ok(Self {
+        let mut desk = Self {
             db,
             clock,
             topics,
@@ -127,7 +127,10 @@ impl Desk {
             kinds: HashMap::default(),
             events: Vec::new(),
             recent: HashMap::default(),
-        })
+        };
+        // Whatever others write from now on is news.
+        desk.look_for_others()?;
+        Ok(desk)
     }
 
     /// Opens the group's transaction.
@@ -136,7 +139,8 @@ impl Desk {
             flushing.durability.check()?;
         }
         self.execute("BEGIN IMMEDIATE")?;
-        self.look_for_others()
+        // One that stayed open would keep every later one from beginning.
+        self.look_for_others().inspect_err(|_| self.roll_back())
     }
 
     /// Commits the group; it is durable when it is flushed.
@@ -144,9 +148,9 @@ impl Desk {
         self.has_written |= !self.events.is_empty();
         tables::event::append(&self.db, &self.events).map_err(explain)?;
         self.events.clear();
-        self.execute("COMMIT")?;
+        // Counted before it can be seen, so that a reader who sees it waits for its flush.
         self.committed.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+        self.execute("COMMIT").inspect_err(|_| self.give_up_number())
     }
 
     /// Has a committed group flushed, then its news told and its callers answered.
@@ -156,6 +160,13 @@ impl Desk {
             Some(flushing) => flushing.flusher.take_over(committed),
             None => publish(committed, &self.topics, &Ok(())),
         }
+    }
+
+    /// A commit failed that was counted already: nobody is to wait for its flush.
+    fn give_up_number(&mut self) {
+        self.news.clear();
+        self.has_written = false;
+        self.make_durable(Vec::new());
     }
 
     fn hand_over(&mut self, group: Vec<Box<dyn Work>>) -> Committed {
@@ -308,7 +319,7 @@ impl Desk {
         self.kinds.insert(kind_of(list), true);
     }
 
-    /// A record is about to change.
+    /// A record has changed.
     pub(super) fn touched(&mut self, key: &Key) {
         if is_rare(key) {
             self.rare.remove(key);

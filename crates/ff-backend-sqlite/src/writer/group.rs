@@ -46,20 +46,36 @@ pub(super) fn gather(
     }
 }
 
+/// Why a group was not committed.
+enum Failure {
+    /// It could not even begin, so no part of it is to blame.
+    Outside(EngineError),
+    /// One of its parts, or all of them together, could not be written.
+    Inside(EngineError),
+}
+
 /// Runs a group in one transaction; everybody is answered when it is durable. When it cannot be committed as a whole, each runs on its
 /// own, so that nobody pays for another's trouble.
 pub(super) fn run(desk: &mut Desk, mut group: Vec<Box<dyn Work>>) {
     group.retain(|work| work.is_wanted());
     match attempt(desk, &mut group) {
         Ok(()) => desk.make_durable(group),
-        Err(error) if group.len() < 2 => refuse(group, &error),
-        Err(_) => {
-            for work in group {
-                let mut single = vec![work];
-                match attempt(desk, &mut single) {
-                    Ok(()) => desk.make_durable(single),
-                    Err(error) => refuse(single, &error),
-                }
+        Err(Failure::Inside(_)) if group.len() > 1 => run_singly(desk, group),
+        Err(Failure::Inside(error) | Failure::Outside(error)) => refuse(group, &error),
+    }
+}
+
+fn run_singly(desk: &mut Desk, group: Vec<Box<dyn Work>>) {
+    let mut group = group.into_iter();
+    while let Some(work) = group.next() {
+        let mut single = vec![work];
+        match attempt(desk, &mut single) {
+            Ok(()) => desk.make_durable(single),
+            Err(Failure::Inside(error)) => refuse(single, &error),
+            // Whoever keeps this one out keeps out the others, and each would wait as long.
+            Err(Failure::Outside(error)) => {
+                single.extend(group);
+                return refuse(single, &error);
             }
         }
     }
@@ -71,17 +87,14 @@ fn refuse(group: Vec<Box<dyn Work>>, error: &EngineError) {
     }
 }
 
-fn attempt(desk: &mut Desk, group: &mut [Box<dyn Work>]) -> Result<()> {
+fn attempt(desk: &mut Desk, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
     if group.is_empty() {
         return Ok(());
     }
-    desk.begin()?;
+    desk.begin().map_err(Failure::Outside)?;
     let run = group.iter_mut().try_for_each(|work| work.run(desk));
-    match run.and_then(|()| desk.commit()) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            desk.roll_back();
-            Err(error)
-        }
-    }
+    run.and_then(|()| desk.commit()).map_err(|error| {
+        desk.roll_back();
+        Failure::Inside(error)
+    })
 }

@@ -117,12 +117,13 @@ impl<'d> SqliteTx<'d> {
             for topic in change.iter().flat_map(Record::topics) {
                 self.desk.announce(topic);
             }
-            self.desk.touched(key);
             match (&key.name, Satellite::of(key)) {
                 (Name::Execution(id), _) => rows.entry(*id).or_default().execution = Some(change),
                 (_, Some((id, satellite))) => rows.entry(id).or_default().cells[satellite as usize] = Some(change),
                 _ => self.save(key, change.as_ref())?,
             }
+            // Saving may look at what was there, and what was looked at is remembered.
+            self.desk.touched(key);
         }
         for (id, change) in rows {
             self.save_row(id, &change)?;
@@ -163,7 +164,10 @@ impl<'d> SqliteTx<'d> {
             return self.without_row(id, wanted, stored);
         }
         let mut change = Change::default();
-        let mut after = stored.unwrap_or_else(Stored::missing);
+        let mut after = match stored {
+            Some(found) => found,
+            None => self.new_row(id, &mut change)?,
+        };
         if let Some(Some(record)) = wanted.execution {
             let before = after.entries();
             let entries: Arc<[Entry]> = record.entries().into();
@@ -191,6 +195,21 @@ impl<'d> SqliteTx<'d> {
         .map_err(explain)?;
         self.desk.keep(id, after);
         Ok(())
+    }
+
+    /// A row for an execution that has none; records that were there before it stay where they are.
+    fn new_row(&self, id: ExecutionId, change: &mut Change) -> Result<Stored> {
+        let mut row = Stored::missing();
+        if !record::has_any_of(&self.desk.db, id)? {
+            return Ok(row);
+        }
+        for satellite in Satellite::ALL {
+            if record::is_present(&self.desk.db, &satellite.key(id))? {
+                row.cells[satellite as usize] = Cell::Elsewhere;
+                change.cells[satellite as usize] = Some(Some(Vec::new()));
+            }
+        }
+        Ok(row)
     }
 
     /// What the column of a record is to hold; a large one goes to the table of records. `cell` is what it held, and then what it holds.

@@ -10,6 +10,7 @@ use ff_core::backend::subscriptions::{LeaseChange, ReplayType, ScannerFilter};
 use ff_core::cursor::EventCursor;
 use ff_core::error::StateKind;
 use ff_core::ids::{EdgeId, ExecutionId, FlowId};
+use ff_core::policy::ExecutionPolicy;
 use ff_core::rules::retry::FailureClass;
 use ff_core::state::PublicState;
 use ff_core::{Blob, Result};
@@ -34,6 +35,7 @@ cases!["ingress":
     a_member_cancelled_while_it_waited_is_skipped_when_its_upstream_failed,
     a_revived_member_can_wait_for_children,
     a_member_of_a_cancelled_flow_is_not_replayed,
+    a_stranger_with_the_id_of_a_purged_upstream_is_not_waited_for,
 ];
 
 async fn flow(world: &World) -> FlowId {
@@ -44,7 +46,11 @@ async fn flow(world: &World) -> FlowId {
 }
 
 async fn member(world: &World, flow: FlowId) -> ExecutionId {
-    let args = CreateExecutionArgs { execution_id: Some(world.member_id(flow)), ..world.submission() };
+    join(world, flow, world.submission()).await
+}
+
+async fn join(world: &World, flow: FlowId, submission: CreateExecutionArgs) -> ExecutionId {
+    let args = CreateExecutionArgs { execution_id: Some(world.member_id(flow)), ..submission };
     let id = world.submit(args).await;
     let args = AddExecutionToFlowArgs { flow_id: flow, execution_id: id };
     world.backend.add_execution_to_flow(args).await.unwrap();
@@ -179,6 +185,23 @@ async fn members_skipped_because_of_it_are_not_revived(world: World) {
     end(&world, a, true).await;
     assert_eq!(world.state(b).await, PublicState::Waiting);
     assert_eq!(world.state(c).await, PublicState::Skipped);
+}
+
+async fn a_stranger_with_the_id_of_a_purged_upstream_is_not_waited_for(world: World) {
+    let flow = flow(&world).await;
+    let soon_gone = ExecutionPolicy { retention_ms: Some(1), ..ExecutionPolicy::default() };
+    let args = CreateExecutionArgs { policy: Some(soon_gone.into()), ..world.submission() };
+    let (a, b) = (join(&world, flow, args).await, member(&world, flow).await);
+    depend(&world, flow, a, b).await;
+    end(&world, a, false).await;
+    world.pass(10).await;
+    assert_eq!(world.backend.describe_execution(a).await.unwrap(), None);
+    world.submit(CreateExecutionArgs { execution_id: Some(a), ..world.submission() }).await;
+
+    assert_eq!(replay(&world, b).await.unwrap(), replayed(PublicState::WaitingChildren));
+    world.run_due().await;
+
+    assert_eq!(world.state(b).await, PublicState::Skipped);
 }
 
 async fn a_member_of_a_cancelled_flow_is_not_replayed(world: World) {

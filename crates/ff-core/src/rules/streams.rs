@@ -119,10 +119,10 @@ pub struct StreamRetention {
     /// Whether a durable or summary frame was ever appended: such a stream never expires by itself.
     pub has_durable: bool,
     /// When the whole stream expires, unless another frame comes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub expires_at: Option<TimestampMs>,
     /// How fast best-effort frames arrive.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub rate: Option<AppendRate>,
 }
 

@@ -117,7 +117,8 @@ async fn take_heads<S: Store>(
         ids,
     };
     match engine.run(shortcut).await {
-        Err(EngineError::Contention(_)) => Ok(Vec::new()),
+        // One that cannot be taken must not cost the others: the general way takes them one by one.
+        Err(EngineError::Contention(_) | EngineError::Validation { .. }) => Ok(Vec::new()),
         caught => caught,
     }
 }
@@ -415,6 +416,32 @@ mod tests {
             assert!(scene.try_candidate().await.is_some(), "another claim counts on the same admission");
             withdraw(&scene.engine, &scene.candidate, &quotas).await.expect("withdrawn");
             assert_eq!(scene.holders().await, 1);
+        });
+    }
+
+    /// How many of two executions a claim gets when the second one cannot be read in full.
+    async fn caught_before_damage(store: MemoryStore) -> usize {
+        let engine = Engine::open(store, Settings::default()).await.expect("opens");
+        for n in [1, 2] {
+            let id = ExecutionId::solo(&lane(), engine.counts(), Uuid::from_u128(n));
+            let submission = CreateExecutionArgs::new(id, namespace(), lane(), "task");
+            engine.create_execution(submission).await.expect("an execution");
+            if n == 2 {
+                engine.store.damage(Key::definition(id));
+            }
+        }
+        let (lane, holder) = (lane(), holder());
+        let seeker = Seeker { lane: &lane, capabilities: &holder.capabilities, namespaces: None };
+        let haul = hunt(&engine, seeker, &holder, Prize::Lease { ttl_ms: 30_000 }, 2).await.expect("what can be taken");
+        haul.caught.len()
+    }
+
+    #[test]
+    fn a_damaged_record_does_not_cost_the_work_before_it() {
+        run(async {
+            let store = || MemoryStore::new(Arc::new(ManualClock::at(TimestampMs(1_700_000_000_000))));
+            assert_eq!(caught_before_damage(store()).await, 1, "the general way");
+            assert_eq!(caught_before_damage(store().spanning_partitions()).await, 1, "the shortcut");
         });
     }
 

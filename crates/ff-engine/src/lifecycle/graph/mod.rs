@@ -155,6 +155,12 @@ pub(crate) fn continuation_id(kind: &str, subject: Uuid) -> Uuid {
     Uuid::from_u64_pair(hash(0), hash(1))
 }
 
+/// A member of a flow; who only has the id of one that was purged is none.
+pub(crate) async fn member(tx: &mut dyn Tx, flow: FlowId, id: ExecutionId) -> Result<Option<Execution>> {
+    let found = tx.get::<Execution>(Key::execution(id)).await?;
+    Ok(found.filter(|execution| execution.flow_id == Some(flow)))
+}
+
 /// What settling the edges of one execution came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settled {
@@ -189,7 +195,7 @@ impl Op for SettleEdges {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Settled> {
         let cascade = Cascade::load(tx, self.home(), self.flow).await?;
-        let upstream = tx.get::<Execution>(Key::execution(self.upstream)).await?;
+        let upstream = member(tx, self.flow, self.upstream).await?;
         let mut after = None;
         if let Some(id) = self.continuation {
             let key = Key::continuation(self.home(), id);

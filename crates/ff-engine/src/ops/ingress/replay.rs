@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::event::EventBody;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
-use crate::lifecycle::graph::pass_data;
+use crate::lifecycle::graph::{member, pass_data};
 use crate::lifecycle::{Subject, dependencies};
 use crate::records::{Continuation, ContinuationWork, Definition, Edge, EdgeGroup, Execution, Flow};
 use crate::store::{Op, Store, Tx};
@@ -141,7 +141,7 @@ async fn settle_again(
     first_id: Uuid,
 ) -> Result<()> {
     for (upstream, offset) in upstreams.into_iter().zip(0u128..) {
-        if tx.get::<Execution>(Key::execution(upstream)).await?.is_none_or(|upstream| upstream.is_terminal()) {
+        if member(tx, flow, upstream).await?.is_none_or(|upstream| upstream.is_terminal()) {
             tx.put(Continuation {
                 home,
                 id: Uuid::from_u128(first_id.as_u128().wrapping_add(offset)),
