@@ -8,6 +8,11 @@ SHELL := /bin/bash
 SEEDS ?= 1000
 STEPS ?= 2000
 
+# How many histories are compared per form of a store, how often a process is killed, and for how long two of them share a file.
+HISTORIES ?= 200
+ROUNDS ?= 50
+SECONDS_OF_LOAD ?= 60
+
 # What the benchmark measures, and further options for it: BENCH_ARGS="--only chain --rounds 3".
 STORE ?= sqlite
 BENCH_ARGS ?=
@@ -25,18 +30,24 @@ help: ## list the targets
 
 .PHONY: test
 test: began := $(shell date +%s)
-test: ## everything: tools, check, tests, documentation examples, outcome coverage, a short simulation
+test: ## everything: tools, check, tests, documentation examples, coverage, all forms of stores, faults, a short simulation
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
 	$(call stage,tests,cargo nextest run --locked --workspace)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
+	$(call stage,conformance,$(MAKE) --no-print-directory conformance)
+	$(call stage,histories,$(MAKE) --no-print-directory histories)
+	$(call stage,crash,$(MAKE) --no-print-directory crash)
+	$(call stage,load,$(MAKE) --no-print-directory load)
+	$(call stage,trace,$(MAKE) --no-print-directory trace)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
-tools: ## install the test runner when it is missing
+tools: ## install the test runner, and what shows system calls, when they are missing
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+	@command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; }
 
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
@@ -55,6 +66,26 @@ fix: ## apply what formatter and lints can repair by themselves
 .PHONY: coverage
 coverage: ## every operation has shown every outcome the contract promises
 	cargo test --locked -p ff-conformance --test coverage
+
+.PHONY: conformance
+conformance: ## the suite on SQLite: in a file and in memory, with and without fast paths
+	cargo test --locked --workspace --quiet --test conformance
+
+.PHONY: histories
+histories: ## 200 simulated histories with the same answers on SQLite as on the model, in each of its forms
+	FF_HISTORIES=$(HISTORIES) cargo test --locked --workspace --test histories -- --nocapture
+
+.PHONY: crash
+crash: ## a process under load is killed 50 times: nothing acknowledged is lost
+	FF_CRASH_ROUNDS=$(ROUNDS) cargo test --locked --workspace --test crash -- --nocapture
+
+.PHONY: load
+load: ## two processes share a file for a minute
+	FF_LOAD_SECONDS=$(SECONDS_OF_LOAD) cargo test --locked --workspace --test two_processes -- --nocapture
+
+.PHONY: trace
+trace: ## the system calls of a small run: every answer follows its flush
+	cargo test --locked --workspace --test durability -- --nocapture
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000
