@@ -21,22 +21,28 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-21s %s\n", $$1, $$2 }'
 
 .PHONY: test
 test: began := $(shell date +%s)
-test: ## everything: tools, check, tests, documentation examples, outcome coverage, a short simulation
+test: ## everything: tools, check, tests, stores at full length, documentation examples, outcome coverage, a short simulation
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
 	$(call stage,tests,cargo nextest run --locked --workspace)
+	$(call stage,sqlite suite,$(MAKE) --no-print-directory sqlite-suite)
+	$(call stage,sqlite histories,$(MAKE) --no-print-directory sqlite-histories)
+	$(call stage,sqlite crashes,$(MAKE) --no-print-directory sqlite-crashes)
+	$(call stage,sqlite two processes,$(MAKE) --no-print-directory sqlite-two-processes)
+	$(call stage,sqlite trace,$(MAKE) --no-print-directory sqlite-trace)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
-tools: ## install the test runner when it is missing
+tools: ## install the test runner and the tracer when they are missing
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+	@strace --version >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq strace >/dev/null; }
 
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
@@ -55,6 +61,26 @@ fix: ## apply what formatter and lints can repair by themselves
 .PHONY: coverage
 coverage: ## every operation has shown every outcome the contract promises
 	cargo test --locked -p ff-conformance --test coverage
+
+.PHONY: sqlite-suite
+sqlite-suite: ## the suite on SQLite in all four forms: file and memory, with and without fast paths
+	cargo test --locked -q -p ff-backend-sqlite --test conformance -- --quiet
+
+.PHONY: sqlite-histories
+sqlite-histories: ## 200 simulated histories on SQLite, in all four forms, against the model
+	FF_HISTORIES=200 FF_HISTORY_STEPS=100 cargo test --locked -q -p ff-backend-sqlite --test histories -- --nocapture
+
+.PHONY: sqlite-crashes
+sqlite-crashes: ## a process under load is killed 50 times; nothing that was acknowledged is lost
+	FF_CRASH_ROUNDS=50 cargo test --locked -q -p ff-backend-sqlite --test crash
+
+.PHONY: sqlite-two-processes
+sqlite-two-processes: ## two processes on one file for a minute
+	FF_LOAD_SECONDS=60 cargo test --locked -q -p ff-backend-sqlite --test two_processes
+
+.PHONY: sqlite-trace
+sqlite-trace: ## a trace of system calls: every answer follows the flush of its group
+	cargo test --locked -q -p ff-backend-sqlite --test durability
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

@@ -1,5 +1,7 @@
 //! Care of the file: copies, checks, giving space back, and closing and opening it.
 
+#![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
