@@ -8,11 +8,6 @@ SHELL := /bin/bash
 SEEDS ?= 1000
 STEPS ?= 2000
 
-# How many histories are compared per form of a store, how often a process is killed, and for how long two of them share a file.
-HISTORIES ?= 200
-ROUNDS ?= 50
-SECONDS_OF_LOAD ?= 60
-
 # What the benchmark measures, and further options for it: BENCH_ARGS="--only chain --rounds 3".
 STORE ?= sqlite
 BENCH_ARGS ?=
@@ -26,28 +21,28 @@ endef
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-21s %s\n", $$1, $$2 }'
 
 .PHONY: test
 test: began := $(shell date +%s)
-test: ## everything: tools, check, tests, documentation examples, coverage, all forms of stores, faults, a short simulation
+test: ## everything: tools, check, tests, stores at full length, documentation examples, outcome coverage, a short simulation
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
 	$(call stage,tests,cargo nextest run --locked --workspace)
+	$(call stage,sqlite suite,$(MAKE) --no-print-directory sqlite-suite)
+	$(call stage,sqlite histories,$(MAKE) --no-print-directory sqlite-histories)
+	$(call stage,sqlite crashes,$(MAKE) --no-print-directory sqlite-crashes)
+	$(call stage,sqlite two processes,$(MAKE) --no-print-directory sqlite-two-processes)
+	$(call stage,sqlite trace,$(MAKE) --no-print-directory sqlite-trace)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
-	$(call stage,conformance,$(MAKE) --no-print-directory conformance)
-	$(call stage,histories,$(MAKE) --no-print-directory histories)
-	$(call stage,crash,$(MAKE) --no-print-directory crash)
-	$(call stage,load,$(MAKE) --no-print-directory load)
-	$(call stage,trace,$(MAKE) --no-print-directory trace)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
-tools: ## install the test runner, and what shows system calls, when they are missing
+tools: ## install the test runner and the tracer when they are missing
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
-	@command -v strace >/dev/null || { apt-get update -qq && apt-get install -y -qq strace; }
+	@strace --version >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq strace >/dev/null; }
 
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
@@ -65,27 +60,27 @@ fix: ## apply what formatter and lints can repair by themselves
 
 .PHONY: coverage
 coverage: ## every operation has shown every outcome the contract promises
-	cargo test --locked -p ff-conformance --test coverage
+	cargo test --locked --workspace --test coverage
 
-.PHONY: conformance
-conformance: ## the suite on SQLite: in a file and in memory, with and without fast paths
-	cargo test --locked --workspace --quiet --test conformance
+.PHONY: sqlite-suite
+sqlite-suite: ## the suite on SQLite in all four forms: file and memory, with and without fast paths
+	cargo test --locked -q --workspace --test conformance -- --quiet
 
-.PHONY: histories
-histories: ## 200 simulated histories with the same answers on SQLite as on the model, in each of its forms
-	FF_HISTORIES=$(HISTORIES) cargo test --locked --workspace --test histories -- --nocapture
+.PHONY: sqlite-histories
+sqlite-histories: ## 200 simulated histories on SQLite, in all four forms, against the model
+	FF_HISTORIES=200 cargo test --locked -q --workspace --test histories -- --nocapture
 
-.PHONY: crash
-crash: ## a process under load is killed 50 times: nothing acknowledged is lost
-	FF_CRASH_ROUNDS=$(ROUNDS) cargo test --locked --workspace --test crash -- --nocapture
+.PHONY: sqlite-crashes
+sqlite-crashes: ## a process under load is killed 50 times; nothing that was acknowledged is lost
+	FF_CRASH_ROUNDS=50 cargo test --locked -q --workspace --test crash -- --nocapture
 
-.PHONY: load
-load: ## two processes share a file for a minute
-	FF_LOAD_SECONDS=$(SECONDS_OF_LOAD) cargo test --locked --workspace --test two_processes -- --nocapture
+.PHONY: sqlite-two-processes
+sqlite-two-processes: ## two processes on one file for a minute
+	FF_LOAD_SECONDS=60 cargo test --locked -q --workspace --test two_processes -- --nocapture
 
-.PHONY: trace
-trace: ## the system calls of a small run: every answer follows its flush
-	cargo test --locked --workspace --test durability -- --nocapture
+.PHONY: sqlite-trace
+sqlite-trace: ## a trace of system calls: every answer follows the flush of its group
+	cargo test --locked -q --workspace --test durability -- --nocapture
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

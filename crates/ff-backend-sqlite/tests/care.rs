@@ -1,5 +1,7 @@
 //! Care of the file: copies, checks, giving space back, and closing and opening it.
 
+#![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,9 +66,13 @@ fn lane() -> LaneId {
 }
 
 async fn create(backend: &dyn EngineBackend, payload: &[u8]) -> ExecutionId {
+    create_in(backend, lane(), payload).await
+}
+
+async fn create_in(backend: &dyn EngineBackend, lane: LaneId, payload: &[u8]) -> ExecutionId {
     let args = CreateExecutionArgs {
         input_payload: Blob::from(payload),
-        ..CreateExecutionArgs::new(None, Namespace::new("care").unwrap(), lane(), "care")
+        ..CreateExecutionArgs::new(None, Namespace::new("care").unwrap(), lane, "care")
     };
     match backend.create_execution(args).await.unwrap() {
         CreateExecutionResult::Created { execution_id, .. } => execution_id,
@@ -75,15 +81,23 @@ async fn create(backend: &dyn EngineBackend, payload: &[u8]) -> ExecutionId {
 }
 
 async fn claim(backend: &dyn EngineBackend) -> Option<Handle> {
+    claim_in(backend, &lane()).await
+}
+
+async fn claim_in(backend: &dyn EngineBackend, lane: &LaneId) -> Option<Handle> {
     let (worker, instance) = (WorkerId::new("care").unwrap(), WorkerInstanceId::new("care-1").unwrap());
     let policy = ClaimPolicy::new(worker, instance, 10 * DAY_MS);
-    backend.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap()
+    backend.claim(lane, &CapabilitySet::default(), policy).await.unwrap()
 }
 
 /// Submits, claims and completes one.
 async fn complete(backend: &dyn EngineBackend, payload: &[u8]) -> ExecutionId {
-    let id = create(backend, payload).await;
-    let handle = claim(backend).await.unwrap();
+    complete_in(backend, lane(), payload).await
+}
+
+async fn complete_in(backend: &dyn EngineBackend, lane: LaneId, payload: &[u8]) -> ExecutionId {
+    let id = create_in(backend, lane.clone(), payload).await;
+    let handle = claim_in(backend, &lane).await.unwrap();
     backend.complete(&handle, Some(Blob::from(payload))).await.unwrap();
     id
 }
@@ -102,9 +116,9 @@ async fn records(backend: &SqliteBackend) -> Vec<Record> {
     records
 }
 
-/// Keeps submitting and completing, and tells what was acknowledged, until nobody listens.
-async fn keep_busy(backend: Arc<SqliteBackend>, acknowledged: mpsc::Sender<ExecutionId>) {
-    while acknowledged.send(complete(&*backend, &[7; 600]).await).await.is_ok() {}
+/// Keeps submitting and completing, in a lane of its own, and tells what was acknowledged, until nobody listens.
+async fn keep_busy(backend: Arc<SqliteBackend>, lane: LaneId, acknowledged: mpsc::Sender<ExecutionId>) {
+    while acknowledged.send(complete_in(&*backend, lane.clone(), &[7; 600]).await).await.is_ok() {}
 }
 
 #[test]
@@ -113,7 +127,10 @@ fn a_copy_made_under_load_holds_everything_acknowledged_before() {
         let place = Place::new();
         let backend = Arc::new(place.open().await);
         let (told, mut heard) = mpsc::channel(1_000);
-        let callers: Vec<_> = (0..4).map(|_| tokio::spawn(keep_busy(Arc::clone(&backend), told.clone()))).collect();
+        let own_lane = |caller: u32| LaneId::new(format!("care-{caller}")).unwrap();
+        let callers: Vec<_> = (0..4)
+            .map(|caller| tokio::spawn(keep_busy(Arc::clone(&backend), own_lane(caller), told.clone())))
+            .collect();
         drop(told);
         let mut before = Vec::new();
         while before.len() < 60 {

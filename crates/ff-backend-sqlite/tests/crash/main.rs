@@ -106,7 +106,7 @@ fn rounds() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     for plan in plans(rounds, directory.path()) {
         let file = plan.orders.file.clone();
-        kill_again_and_again(plan, &mut rng, &mut tally)
+        kill_again_and_again(&plan, &mut rng, &mut tally)
             .map_err(|why| format!("FF_CRASH_SEED={seed}: {}, kill {}: {why}", file.display(), tally.killed))?;
     }
     let Tally { killed, acknowledged, open, happened } = tally;
@@ -118,7 +118,7 @@ fn rounds() -> Result<(), Failed> {
 }
 
 /// All rounds of one file, and its end.
-fn kill_again_and_again(plan: Plan, rng: &mut fastrand::Rng, tally: &mut Tally) -> Result<(), String> {
+fn kill_again_and_again(plan: &Plan, rng: &mut fastrand::Rng, tally: &mut Tally) -> Result<(), String> {
     let mut model = Model::new(plan.orders.padding);
     for round in 0..plan.rounds {
         let orders = Orders { seed: rng.u64(..), round, ..plan.orders.clone() };

@@ -33,8 +33,11 @@ fn unwritable(error: &rmp_serde::encode::Error) -> EngineError {
 }
 
 fn read<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T> {
-    rmp_serde::from_slice(bytes)
-        .map_err(|error| EngineError::validation(ValidationKind::Corruption, format_args!("{key:?}: record: {error}")))
+    rmp_serde::from_slice(bytes).map_err(|error| {
+        // What does not decode may be quoted, and what is in the keyring is nobody's business.
+        let why = if matches!(key.name, Name::Keyring) { "does not decode".to_owned() } else { error.to_string() };
+        EngineError::validation(ValidationKind::Corruption, format_args!("{key:?}: record: {why}"))
+    })
 }
 
 macro_rules! kinds {
@@ -208,6 +211,13 @@ mod tests {
         };
         execution.claim(taker, AttemptId::from_uuid(Uuid::from_u128(2)), now);
         assert_eq!(round_trip(&execution.clone().into()), execution.into());
+    }
+
+    #[test]
+    fn a_damaged_keyring_tells_no_secret() {
+        let secret = rmp_serde::to_vec("5ec2e7").unwrap();
+        let told = decode_record(&Key::keyring(), &secret).unwrap_err().to_string();
+        assert!(!told.contains("5ec2e7"), "{told}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a store does with its file and with others who use it.
 
+#![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
