@@ -10,12 +10,12 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
-use ff_core::Blob;
 use ff_core::backend::EngineBackend;
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::capability::CapabilitySet;
 use ff_core::ids::{ExecutionId, LaneId, Namespace, WorkerId, WorkerInstanceId};
+use ff_core::{Blob, Result};
 use ff_engine::{Engine, Settings};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -26,6 +26,9 @@ const FILE: &str = "FF_TRACED_FILE";
 
 /// Set for the process that is traced: how it commits.
 const SYNCHRONOUS: &str = "FF_TRACED_SYNCHRONOUS";
+
+/// What a case answers.
+type Outcome = std::result::Result<(), Failed>;
 
 /// Callers at once.
 const CALLERS: usize = 4;
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let trials = vec![
         Trial::test("every_answer_follows_the_flush_of_its_group", every_answer_follows_its_flush),
         Trial::test("answers_without_a_flush_are_noticed", answers_without_a_flush_are_noticed),
+        Trial::test("nobody_is_answered_after_a_flush_that_failed", nobody_is_answered_after_a_failed_flush),
         Trial::test("an_answer_in_the_middle_of_its_flush_is_early", || examples(MIDDLE, &["m1"])),
         Trial::test("an_answer_after_a_failed_flush_is_early", || examples(FAILED, &["m1"])),
         Trial::test("an_answer_after_the_flush_of_an_earlier_write_is_early", || examples(EARLIER, &["m1"])),
@@ -56,45 +60,53 @@ fn run_traced(file: &Path, synchronous: Synchronous) {
         let options = SqliteOptions::file(file).synchronous(synchronous);
         let store = SqliteStore::open(options).await.expect("the file opens");
         let backend = Arc::new(Engine::open(store, Settings::default()).await.expect("the engine opens"));
-        let callers: Vec<_> = (0..CALLERS).map(|number| tokio::spawn(call(backend.clone(), number))).collect();
+        let callers: Vec<_> = (0..CALLERS).map(|number| tokio::spawn(work(backend.clone(), number))).collect();
         for caller in callers {
             caller.await.expect("a caller works to its end");
         }
     });
 }
 
-/// Every operation leaves a mark in what it stores, and its answer names that mark.
-async fn call(backend: Arc<dyn EngineBackend>, number: usize) {
-    let lane = LaneId::new(format!("lane-{number}")).expect("a lane");
-    for nth in 0..EXECUTIONS {
-        let mark = |operation: &str| format!("mark-{operation}-{number}-{nth}.");
-        let namespace = Namespace::new("trace").expect("a namespace");
-        let created = mark("create");
-        let args = CreateExecutionArgs {
-            input_payload: Blob::from(&*created),
-            ..CreateExecutionArgs::new(None, namespace, lane.clone(), "trace")
-        };
-        let answered = backend.create_execution(args).await.expect("created");
-        answer(&created);
-        let CreateExecutionResult::Created { execution_id, .. } = answered else { panic!("{answered:?}") };
-        let claimed = mark("claim");
-        let instance = WorkerInstanceId::new(&claimed).expect("an instance");
-        let policy = ClaimPolicy::new(WorkerId::new("trace").expect("a worker"), instance, 60_000);
-        let handle = backend.claim(&lane, &CapabilitySet::default(), policy).await.expect("a claim").expect("work");
-        answer(&claimed);
-        let completed = mark("complete");
-        let looking = tokio::spawn(look(backend.clone(), execution_id));
-        backend.complete(&handle, Some(Blob::from(&*completed))).await.expect("completed");
-        answer(&completed);
-        looking.await.expect("the result shows");
+/// Works until everything is done, or somebody is refused.
+async fn work(backend: Arc<dyn EngineBackend>, number: usize) {
+    if let Err(error) = call(backend, number).await {
+        let line = format!("refused {error}\n");
+        std::io::stdout().lock().write_all(line.as_bytes()).expect("somebody listens");
     }
 }
 
+/// Every operation leaves a mark in what it stores, and its answer names that mark.
+async fn call(backend: Arc<dyn EngineBackend>, number: usize) -> Result<()> {
+    let lane = LaneId::new(format!("lane-{number}"))?;
+    for nth in 0..EXECUTIONS {
+        let mark = |operation: &str| format!("mark-{operation}-{number}-{nth}.");
+        let created = mark("create");
+        let args = CreateExecutionArgs {
+            input_payload: Blob::from(&*created),
+            ..CreateExecutionArgs::new(None, Namespace::new("trace")?, lane.clone(), "trace")
+        };
+        let answered = backend.create_execution(args).await?;
+        answer(&created);
+        let CreateExecutionResult::Created { execution_id, .. } = answered else { panic!("{answered:?}") };
+        let claimed = mark("claim");
+        let policy = ClaimPolicy::new(WorkerId::new("trace")?, WorkerInstanceId::new(&claimed)?, 60_000);
+        let handle = backend.claim(&lane, &CapabilitySet::default(), policy).await?.expect("work");
+        answer(&claimed);
+        let completed = mark("complete");
+        let looking = tokio::spawn(look(backend.clone(), execution_id));
+        backend.complete(&handle, Some(Blob::from(&*completed))).await?;
+        answer(&completed);
+        looking.await.expect("a reader does not panic")?;
+    }
+    Ok(())
+}
+
 /// A reader is told what the disk has, too.
-async fn look(backend: Arc<dyn EngineBackend>, id: ExecutionId) {
+async fn look(backend: Arc<dyn EngineBackend>, id: ExecutionId) -> Result<()> {
     loop {
-        if let Some(result) = backend.get_execution_result(id).await.expect("readable") {
-            return answer(&String::from_utf8_lossy(&result));
+        if let Some(result) = backend.get_execution_result(id).await? {
+            answer(&String::from_utf8_lossy(&result));
+            return Ok(());
         }
         tokio::task::yield_now().await;
     }
@@ -106,13 +118,16 @@ fn answer(mark: &str) {
     std::io::stdout().lock().write_all(line.as_bytes()).expect("somebody listens");
 }
 
-/// Runs this program again under the eyes of `strace`.
-fn traced(synchronous: Synchronous) -> Result<Findings, Failed> {
+/// Runs this program again under the eyes of `strace`, which may spoil some calls; says also what callers were refused with.
+fn traced(synchronous: Synchronous, spoiled: Option<&str>) -> std::result::Result<(Findings, Vec<String>), Failed> {
     let directory = tempfile::tempdir()?;
     let log = directory.path().join("calls.txt");
-    let output = Command::new("strace")
-        .args(["-f", "-y", "-s", "70000", "-e", "trace=write,pwrite64,pwritev,fsync,fdatasync", "-o"])
-        .arg(&log)
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-y", "-s", "70000", "-e", "trace=write,pwrite64,pwritev,fsync,fdatasync", "-o"]).arg(&log);
+    if let Some(spoiled) = spoiled {
+        strace.args(["-e", &format!("inject={spoiled}")]);
+    }
+    let output = strace
         .arg(std::env::current_exe()?)
         .env(FILE, directory.path().join("trace.db"))
         .env(SYNCHRONOUS, synchronous.as_str())
@@ -121,7 +136,9 @@ fn traced(synchronous: Synchronous) -> Result<Findings, Failed> {
     if !output.status.success() {
         return Err(format!("the traced run failed: {}", String::from_utf8_lossy(&output.stderr)).into());
     }
-    Ok(judge(&parse(&String::from_utf8_lossy(&std::fs::read(&log)?))))
+    let said = String::from_utf8_lossy(&output.stdout);
+    let refused = said.lines().filter_map(|line| line.strip_prefix("refused ")).map(str::to_owned).collect();
+    Ok((judge(&parse(&String::from_utf8_lossy(&std::fs::read(&log)?))), refused))
 }
 
 #[allow(clippy::print_stdout, reason = "the trace is for people to look at")]
@@ -137,15 +154,15 @@ fn show(name: &str, findings: &Findings) {
 }
 
 /// What both runs have in common: as many answers as calls, each about something that was written.
-fn is_complete(findings: &Findings) -> Result<(), Failed> {
+fn is_complete(findings: &Findings) -> Outcome {
     if findings.answers == CALLERS * EXECUTIONS * 4 && findings.unwritten.is_empty() {
         return Ok(());
     }
     Err(format!("{} answers; of these the log never heard: {:?}", findings.answers, findings.unwritten).into())
 }
 
-fn every_answer_follows_its_flush() -> Result<(), Failed> {
-    let findings = traced(Synchronous::Full)?;
+fn every_answer_follows_its_flush() -> Outcome {
+    let (findings, _) = traced(Synchronous::Full, None)?;
     show("FULL", &findings);
     is_complete(&findings)?;
     if !findings.early.is_empty() {
@@ -157,11 +174,25 @@ fn every_answer_follows_its_flush() -> Result<(), Failed> {
     Ok(())
 }
 
-fn answers_without_a_flush_are_noticed() -> Result<(), Failed> {
-    let findings = traced(Synchronous::Normal)?;
+fn answers_without_a_flush_are_noticed() -> Outcome {
+    let (findings, _) = traced(Synchronous::Normal, None)?;
     show("NORMAL", &findings);
     is_complete(&findings)?;
     if findings.early.is_empty() { Err("a run without flushes looks as good as one with them".into()) } else { Ok(()) }
+}
+
+/// From the tenth on, no flush succeeds. What was answered before stays answered; nobody is answered any more.
+fn nobody_is_answered_after_a_failed_flush() -> Outcome {
+    let (findings, refused) = traced(Synchronous::Full, Some("fdatasync:error=EIO:when=10+"))?;
+    show("FULL, failing", &findings);
+    let all = CALLERS * EXECUTIONS * 4;
+    if findings.answers == 0 || findings.answers >= all || !findings.early.is_empty() || refused.len() != CALLERS {
+        return Err(format!("{} answers, early: {:?}, refused: {refused:?}", findings.answers, findings.early).into());
+    }
+    match refused.iter().find(|text| !text.contains("the disk did not take a commit")) {
+        None => Ok(()),
+        Some(other) => Err(format!("refused with {other:?}").into()),
+    }
 }
 
 const MIDDLE: &str = r#"
@@ -194,7 +225,7 @@ const IN_ORDER: &str = r#"
 2 write(1<pipe:[7]>, "answer m1\n", 10) = 10
 "#;
 
-fn examples(text: &str, early: &[&str]) -> Result<(), Failed> {
+fn examples(text: &str, early: &[&str]) -> Outcome {
     let findings = judge(&parse(text));
     if findings.answers == 1 && findings.early == early && findings.unwritten.is_empty() {
         return Ok(());
