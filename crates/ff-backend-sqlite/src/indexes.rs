@@ -9,7 +9,7 @@ use ff_core::cursor::FrameId;
 use ff_core::ids::{AttemptIndex, ExecutionId};
 use ff_core::partition::Partition;
 use ff_engine::codec::{encode_index, encode_key, encode_queue};
-use ff_engine::index::{Bounds, DueKind, Index, Position, execution_bytes};
+use ff_engine::index::{Bounds, DueKind, Index, Position};
 use ff_engine::key::Key;
 use rusqlite::types::Value;
 
@@ -170,7 +170,7 @@ impl Columns {
 
 /// The position of an execution.
 pub(crate) fn position_of(major: i64, execution: ExecutionId) -> Position {
-    Position::new(major, execution_bytes(execution))
+    Position::new(major, execution.to_bytes())
 }
 
 fn text(value: &impl ToString) -> Value {

@@ -259,9 +259,34 @@ impl PartitionCounts {
                 digest.update(key.as_bytes());
                 digest.finalize()
             }
-            None => crc16(uuid.as_bytes()),
+            None => return self.spread_index(uuid),
         };
         hash % self.flow
+    }
+
+    /// Index for a solo execution that has nothing but its UUID.
+    #[must_use]
+    pub fn spread_index(&self, uuid: Uuid) -> u16 {
+        crc16(uuid.as_bytes()) % self.flow
+    }
+
+    /// A UUID of that index, the same as a given one up to its last two bytes. None if there is none.
+    #[must_use]
+    pub fn spread_uuid_in(&self, index: u16, uuid: Uuid) -> Option<Uuid> {
+        let (head, tail) = uuid.as_bytes().split_at(14);
+        let mut digest = CRC16.digest();
+        digest.update(head);
+        let last = u16::from_be_bytes([tail[0], tail[1]]);
+        (0..=u16::MAX).find_map(|change| {
+            let tail = (last ^ change).to_be_bytes();
+            let mut digest = digest.clone();
+            digest.update(&tail);
+            (digest.finalize() % self.flow == index).then(|| {
+                let mut bytes = *uuid.as_bytes();
+                bytes[14..].copy_from_slice(&tail);
+                Uuid::from_bytes(bytes)
+            })
+        })
     }
 
     /// The partition of a flow.
@@ -358,6 +383,18 @@ mod tests {
         let namespace = Namespace::new("acme").unwrap();
         let place = |uuid| counts.solo_index(&namespace, Some("order-1"), Uuid::from_u128(uuid));
         assert_eq!(place(1), place(2));
+    }
+
+    #[test]
+    fn every_partition_has_a_uuid_like_any_other() {
+        let (counts, namespace) = (PartitionCounts::default(), Namespace::new("acme").unwrap());
+        let uuid = Uuid::from_u128(0x0197_0000_0000_7000_8000_1234_5678_9abc);
+        for index in 0..counts.flow.get() {
+            let placed = counts.spread_uuid_in(index, uuid).unwrap();
+            assert_eq!(counts.solo_index(&namespace, None, placed), index);
+            assert_eq!(placed.as_bytes()[..14], uuid.as_bytes()[..14]);
+        }
+        assert_eq!(counts.spread_uuid_in(counts.flow.get(), uuid), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::key::Key;
+use crate::neighbourhood::Neighbourhood;
 use crate::records::{Deployment, KeyringRecord};
 use crate::store::{Op, Store, Tx};
 use crate::timers::Poison;
@@ -95,6 +96,7 @@ pub struct Engine<S> {
     pub(crate) stream_ops: Arc<tokio::sync::Semaphore>,
     pub(crate) closing: tokio::sync::watch::Sender<bool>,
     pub(crate) poison: Poison,
+    pub(crate) neighbourhood: Neighbourhood,
     seal_key: OnceLock<SealKey>,
 }
 
@@ -110,6 +112,7 @@ impl<S: Store> Engine<S> {
             stream_ops: Arc::new(tokio::sync::Semaphore::new(permits.min(tokio::sync::Semaphore::MAX_PERMITS))),
             closing: tokio::sync::watch::Sender::new(false),
             poison: Poison::default(),
+            neighbourhood: Neighbourhood::default(),
             settings,
             seal_key: OnceLock::new(),
         };

@@ -6,6 +6,7 @@ use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespac
 use ff_core::partition::Partition;
 use ff_core::state::PublicState;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::key::Key;
 use crate::records::{QueueClass, Record};
@@ -211,48 +212,40 @@ impl Index {
 pub struct Position {
     /// A time, a rank, an ordinal; 0 where only the tie decides.
     pub major: i64,
-    /// Breaks ties; unique inside the index.
-    pub tie: Vec<u8>,
+    /// Breaks ties; unique inside the index. Most are ids of executions.
+    pub tie: SmallVec<[u8; 24]>,
 }
 
 impl Position {
     /// A position by number, ties broken by bytes.
     #[must_use]
-    pub fn new(major: i64, tie: impl Into<Vec<u8>>) -> Self {
-        Self { major, tie: tie.into() }
+    pub fn new(major: i64, tie: impl AsRef<[u8]>) -> Self {
+        Self { major, tie: SmallVec::from_slice(tie.as_ref()) }
     }
 
     /// A position by time.
     #[must_use]
-    pub fn at(time: TimestampMs, tie: impl Into<Vec<u8>>) -> Self {
+    pub fn at(time: TimestampMs, tie: impl AsRef<[u8]>) -> Self {
         Self::new(time.0, tie)
     }
 
     /// A position by time and execution.
     #[must_use]
     pub fn of(major: i64, execution: ExecutionId) -> Self {
-        Self::new(major, execution_bytes(execution))
+        Self::new(major, execution.to_bytes())
     }
 
     /// A position by bytes alone.
     #[must_use]
-    pub fn by(tie: impl Into<Vec<u8>>) -> Self {
+    pub fn by(tie: impl AsRef<[u8]>) -> Self {
         Self::new(0, tie)
     }
 
     /// After every entry whose number is at most `major`.
     #[must_use]
     pub fn end_of(major: i64) -> Self {
-        Self::new(major, vec![0xff; 64])
+        Self::new(major, [0xff; 64])
     }
-}
-
-/// An execution id as bytes that sort like the id: partition, then UUID.
-#[must_use]
-pub fn execution_bytes(execution: ExecutionId) -> Vec<u8> {
-    let mut bytes = execution.partition().index().to_be_bytes().to_vec();
-    bytes.extend_from_slice(execution.uuid().as_bytes());
-    bytes
 }
 
 /// Two names as bytes that sort like the pair; names have no control characters.

@@ -12,6 +12,7 @@ pub mod index;
 pub mod key;
 mod lifecycle;
 pub mod memory;
+mod neighbourhood;
 mod ops;
 pub mod overlay;
 pub mod records;

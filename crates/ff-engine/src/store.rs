@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use ff_core::backend::layer::BoxFuture;
 use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
+use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
@@ -67,6 +68,12 @@ pub trait Op: Send + Sync + 'static {
         Reach::Home
     }
 
+    /// The execution whose id was made for this operation alone: nothing of it can be stored yet, and the store need not look. Holds for a
+    /// first run and after one that surely left nothing behind.
+    fn newborn(&self) -> Option<ExecutionId> {
+        None
+    }
+
     /// Keys that are surely needed; the store loads them together with the time.
     fn prefetch(&self) -> Vec<Key> {
         Vec::new()
@@ -97,7 +104,7 @@ pub trait Store: Send + Sync + 'static {
     fn transact<O: Op>(&self, op: Arc<O>) -> impl Future<Output = Result<O::Out>> + Send + '_;
 
     /// Whether a transaction can look at all partitions at the price of one, so that a hot operation can do in one transaction what
-    /// otherwise takes reads before it.
+    /// otherwise takes reads before it, and nothing is gained by keeping executions of the same moment apart.
     fn spans_partitions(&self) -> bool {
         false
     }

@@ -4,8 +4,6 @@ use ff_core::ids::ExecutionId;
 use ff_core::partition::{Partition, PartitionFamily};
 use uuid::Uuid;
 
-use crate::index::execution_bytes;
-
 /// The tie of a position. Every part has a fixed width or an end mark, so that different sequences of parts of the same kinds never
 /// give the same bytes. Stores keep the bytes: how a part is written must not change.
 #[derive(Debug, Default)]
@@ -51,14 +49,14 @@ impl Tie {
 
     /// Eighteen bytes.
     pub(crate) fn execution(mut self, execution: ExecutionId) -> Self {
-        self.0.extend_from_slice(&execution_bytes(execution));
+        self.0.extend_from_slice(&execution.to_bytes());
         self
     }
 }
 
-impl From<Tie> for Vec<u8> {
-    fn from(tie: Tie) -> Self {
-        tie.0
+impl AsRef<[u8]> for Tie {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -67,7 +65,7 @@ mod tests {
     use super::*;
 
     fn texts(texts: &[&str]) -> Vec<u8> {
-        texts.iter().fold(Tie::default(), |tie, text| tie.text(text)).into()
+        texts.iter().fold(Tie::default(), |tie, text| tie.text(text)).0
     }
 
     #[test]
@@ -99,7 +97,7 @@ mod tests {
 
     #[test]
     fn every_partition_has_bytes_of_its_own() {
-        let bytes = |family, index| Vec::from(Tie::default().partition(Partition::new(family, index)));
+        let bytes = |family, index| Tie::default().partition(Partition::new(family, index)).0;
         assert_eq!(bytes(PartitionFamily::Flow, 258), b"f\x01\x02");
         assert_eq!(bytes(PartitionFamily::Budget, 1), b"b\0\x01");
         assert_eq!(bytes(PartitionFamily::Quota, 1), b"q\0\x01");

@@ -11,7 +11,7 @@ use crate::error::explain;
 /// Adds an entry.
 pub(crate) fn insert(db: &Connection, list: &[u8], position: &Position, key: &[u8]) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT OR REPLACE INTO entry (list, major, tie, key) VALUES (?, ?, ?, ?)")?
-        .execute(params![list, position.major, position.tie, key])
+        .execute(params![list, position.major, &*position.tie, key])
         .map(drop)
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn insert(db: &Connection, list: &[u8], position: &Position, key: &[u
 pub(crate) fn delete(db: &Connection, entry: &Entry) -> rusqlite::Result<()> {
     let list = encode_index(&entry.index);
     db.prepare_cached("DELETE FROM entry WHERE list = ? AND major = ? AND tie = ?")?
-        .execute(params![list, entry.position.major, entry.position.tie])
+        .execute(params![list, entry.position.major, &*entry.position.tie])
         .map(drop)
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn delete(db: &Connection, entry: &Entry) -> rusqlite::Result<()> {
 pub(crate) fn is_present(db: &Connection, entry: &Entry, key: &[u8]) -> Result<bool> {
     let list = encode_index(&entry.index);
     db.prepare_cached("SELECT 1 FROM entry WHERE list = ? AND major = ? AND tie = ? AND key = ?")
-        .and_then(|mut statement| statement.exists(params![list, entry.position.major, entry.position.tie, key]))
+        .and_then(|mut statement| statement.exists(params![list, entry.position.major, &*entry.position.tie, key]))
         .map_err(explain)
 }
 
@@ -109,6 +109,6 @@ pub(crate) struct RawEntry {
 impl RawEntry {
     /// The stored form of an entry.
     pub(crate) fn of(entry: &Entry) -> Self {
-        Self { list: encode_index(&entry.index), major: entry.position.major, tie: entry.position.tie.clone() }
+        Self { list: encode_index(&entry.index), major: entry.position.major, tie: entry.position.tie.to_vec() }
     }
 }

@@ -103,15 +103,19 @@ async fn a_submission_without_an_id_gets_one_from_the_engine(world: World) {
 
 async fn minted_ids_spread_over_partitions(world: World) {
     let args = CreateExecutionArgs { execution_id: None, ..world.submission() };
+    let counts = PartitionCounts::default();
     let mut partitions = std::collections::BTreeSet::new();
-    for _ in 0..32 {
-        partitions.insert(world.submit(args.clone()).await.partition());
+    // Those that come one after another may live together; in the long run they are everywhere.
+    for created in world.backend.create_executions(vec![args.clone(); 2_000]).await.unwrap() {
+        let CreateExecutionOutcome::Created { execution_id: id, .. } = created else { panic!("{created:?}") };
+        assert_eq!(id.partition().index(), counts.solo_index(&world.namespace(), None, id.uuid()));
+        partitions.insert(id.partition());
     }
-    assert!(partitions.len() > 8, "{} partitions for 32 executions", partitions.len());
+    assert!(partitions.len() > 8, "{} partitions for 2,000 executions", partitions.len());
 
     let keyed = CreateExecutionArgs { idempotency_key: Some("order-7".to_owned()), ..args };
     let id = world.submit(keyed).await;
-    let expected = PartitionCounts::default().solo_index(&world.namespace(), Some("order-7"), id.uuid());
+    let expected = counts.solo_index(&world.namespace(), Some("order-7"), id.uuid());
     assert_eq!(id.partition().index(), expected);
 }
 

@@ -3,6 +3,8 @@
 //! Fields of events and of the hot kinds are written by position: every field is written, and new ones go to the end with a default.
 //! Those of all others are written by name.
 
+use std::cell::RefCell;
+
 use ff_core::error::ValidationKind;
 use ff_core::{EngineError, Result};
 use serde::Serialize;
@@ -12,20 +14,25 @@ use crate::event::Event;
 use crate::key::{Key, Name};
 use crate::records::{self, Record};
 
-/// Bytes that most records need at most.
-const USUAL_BYTES: usize = 480;
+thread_local! {
+    /// Where records are written before it is known how long they are: many are kept for a while, and none should keep more than it needs.
+    static DRAFT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), rmp_serde::encode::Error>) -> Result<Vec<u8>> {
+    DRAFT.with_borrow_mut(|draft| {
+        draft.clear();
+        write(draft).map_err(|error| unwritable(&error))?;
+        Ok(draft.to_vec())
+    })
+}
 
 fn by_position<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    value.serialize(&mut rmp_serde::Serializer::new(&mut bytes)).map_err(|error| unwritable(&error))?;
-    Ok(bytes)
+    written(|draft| value.serialize(&mut rmp_serde::Serializer::new(draft)))
 }
 
 fn by_name<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    let mut serializer = rmp_serde::Serializer::new(&mut bytes).with_struct_map();
-    value.serialize(&mut serializer).map_err(|error| unwritable(&error))?;
-    Ok(bytes)
+    written(|draft| value.serialize(&mut rmp_serde::Serializer::new(draft).with_struct_map()))
 }
 
 fn unwritable(error: &rmp_serde::encode::Error) -> EngineError {

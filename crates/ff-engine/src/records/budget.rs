@@ -8,7 +8,7 @@ use ff_core::rules::budgets::{Breach, BudgetLimits, exhausted, next_reset_at};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, execution_bytes};
+use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 
 /// What a budget or a quota is attached to; resolved when an execution is created.
@@ -135,7 +135,7 @@ impl Stored for Ledger {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        out.push(Entry::new(Index::LedgersOf(self.home, self.budget), Position::by(execution_bytes(self.execution))));
+        out.push(Entry::new(Index::LedgersOf(self.home, self.budget), Position::by(self.execution.to_bytes())));
         out.push(Entry::new(Index::SpendingOf(self.execution), Position::by(*self.budget.uuid().as_bytes())));
     }
 }

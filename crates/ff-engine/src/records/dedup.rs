@@ -49,15 +49,14 @@ impl Dedup {
     }
 
     /// The same key may be remembered in several partitions at the same moment.
-    fn tie(&self) -> Vec<u8> {
+    fn tie(&self) -> Tie {
         let home = Tie::default().partition(self.home);
-        let tie = match &self.scope {
+        match &self.scope {
             DedupScope::Creation { namespace, key } => home.tag(b'c').text(namespace.as_str()).text(key),
             DedupScope::Signal { waitpoint, key } => home.tag(b's').uuid(waitpoint.uuid()).text(key),
             DedupScope::Suspend { execution, key } => home.tag(b'p').execution(*execution).text(key),
             DedupScope::Usage { budget, key } => home.tag(b'u').uuid(budget.uuid()).text(key),
-        };
-        tie.into()
+        }
     }
 }
 
@@ -74,7 +73,7 @@ impl Stored for Dedup {
             _ => None,
         };
         if let Some(execution) = owner {
-            out.push(Entry::new(Index::DedupsOf(execution), Position::by(tie.clone())));
+            out.push(Entry::new(Index::DedupsOf(execution), Position::by(&tie)));
         }
         out.push(Entry::new(Index::Due(DueKind::DedupExpiry), Position::at(self.expires_at, tie)));
     }
@@ -92,7 +91,7 @@ mod tests {
 
     fn tie(home: u16, scope: DedupScope) -> Vec<u8> {
         let (value, expires_at) = (DedupValue::Applied, TimestampMs(5));
-        Dedup { home: Partition::flow(home), scope, value, expires_at }.tie()
+        Dedup { home: Partition::flow(home), scope, value, expires_at }.tie().as_ref().to_vec()
     }
 
     fn creation(namespace: &str, key: &str) -> DedupScope {

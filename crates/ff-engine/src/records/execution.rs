@@ -14,7 +14,7 @@ use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, Topic, execution_bytes};
+use crate::index::{DueKind, Entry, Index, Position, Topic};
 use crate::key::Key;
 
 /// The highest priority; higher ones are clamped.
@@ -290,7 +290,7 @@ impl Execution {
 
     fn due(&self, out: &mut Vec<Entry>, kind: DueKind, at: Option<TimestampMs>) {
         if let Some(at) = at {
-            out.push(Entry::new(Index::Due(kind), Position::at(at, execution_bytes(self.id))));
+            out.push(Entry::new(Index::Due(kind), Position::at(at, self.id.to_bytes())));
         }
     }
 
@@ -360,7 +360,7 @@ impl Execution {
 
     fn list_entries(&self, out: &mut Vec<Entry>) {
         let home = self.id.partition();
-        let by_id = || Position::by(execution_bytes(self.id));
+        let by_id = || Position::by(self.id.to_bytes());
         let newest = || Position::of(-self.created_at.0, self.id);
         let state = self.public_state();
         out.push(Entry::new(Index::ExecutionsIn(home), by_id()));
@@ -402,6 +402,8 @@ impl Stored for Execution {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
+        // About as many as most have.
+        out.reserve(10);
         self.queue_entries(out);
         self.lease_entries(out);
         self.timer_entries(out);

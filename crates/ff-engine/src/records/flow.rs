@@ -12,7 +12,7 @@ use ff_core::state::{EdgeGroupState, EdgeState, FlowState, PublicState};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, Topic, execution_bytes};
+use crate::index::{DueKind, Entry, Index, Position, Topic};
 use crate::key::Key;
 
 /// How a flow was cancelled.
@@ -270,7 +270,7 @@ impl Stored for EdgeGroup {
     fn entries(&self, out: &mut Vec<Entry>) {
         let generation = i64::from(self.generation);
         out.push(Entry::new(Index::GroupsInto(self.downstream), Position::new(generation, [])));
-        let mut tie = execution_bytes(self.downstream);
+        let mut tie = self.downstream.to_bytes().to_vec();
         tie.extend_from_slice(&self.generation.to_be_bytes());
         out.push(Entry::new(Index::GroupsOf(self.home, self.flow), Position::by(tie.clone())));
         if let Some(cancel) = self.sibling_cancel.as_ref().filter(|cancel| cancel.pending) {
@@ -352,6 +352,6 @@ impl Stored for CancelAck {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        out.push(Entry::new(Index::CancelAcksOf(self.home, self.flow), Position::by(execution_bytes(self.execution))));
+        out.push(Entry::new(Index::CancelAcksOf(self.home, self.flow), Position::by(self.execution.to_bytes())));
     }
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub use ff_core::backend::claims::GrantKind;
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, execution_bytes};
+use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 
 /// The one live grant of an execution: single use, bound to a worker, gone at its expiry.
@@ -51,7 +51,7 @@ impl Stored for Grant {
     fn entries(&self, out: &mut Vec<Entry>) {
         out.push(Entry::new(
             Index::Due(DueKind::GrantExpiry),
-            Position::at(self.expires_at, execution_bytes(self.execution)),
+            Position::at(self.expires_at, self.execution.to_bytes()),
         ));
     }
 }

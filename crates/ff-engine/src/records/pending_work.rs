@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, Topic, execution_bytes};
+use crate::index::{DueKind, Entry, Index, Position, Topic};
 use crate::key::Key;
 use crate::tie::Tie;
 
@@ -30,7 +30,7 @@ impl Stored for Settlement {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        let mut tie = execution_bytes(self.execution);
+        let mut tie = self.execution.to_bytes().to_vec();
         tie.extend_from_slice(&self.epoch.0.to_be_bytes());
         out.push(Entry::new(Index::Due(DueKind::Settlement), Position::at(self.due_at, tie)));
     }

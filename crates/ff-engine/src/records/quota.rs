@@ -11,7 +11,7 @@ use ff_core::rules::quotas::AdmissionLimits;
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, execution_bytes};
+use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 
 /// A quota's definition.
@@ -146,9 +146,9 @@ impl Stored for Admission {
     }
 
     fn entries(&self, out: &mut Vec<Entry>) {
-        out.push(Entry::new(Index::AdmissionsOf(self.home, self.quota), Position::by(execution_bytes(self.execution))));
+        out.push(Entry::new(Index::AdmissionsOf(self.home, self.quota), Position::by(self.execution.to_bytes())));
         if let Some(at) = self.provisional_until {
-            let mut tie = execution_bytes(self.execution);
+            let mut tie = self.execution.to_bytes().to_vec();
             tie.extend_from_slice(self.quota.uuid().as_bytes());
             out.push(Entry::new(Index::Due(DueKind::AdmissionExpiry), Position::at(at, tie)));
         }

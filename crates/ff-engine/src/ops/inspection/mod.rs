@@ -22,7 +22,7 @@ use ff_core::tag::{validate_tag_key, validate_tag_value};
 use ff_core::{Blob, EngineError, Result};
 
 use crate::engine::Engine;
-use crate::index::{Bounds, Index, Position, execution_bytes, pair_bytes};
+use crate::index::{Bounds, Index, Position, pair_bytes};
 use crate::key::Key;
 use crate::records::{Execution, ExecutionTags, Lane, Outcome};
 use crate::store::Store;
@@ -107,7 +107,7 @@ impl<S: Store> Inspection for Engine<S> {
         limit: u32,
     ) -> Result<ListExecutionsPage> {
         let home = self.partition_of(partition, PartitionFamily::Flow)?;
-        let after = cursor.map(|id| Position::by(execution_bytes(id)));
+        let after = cursor.map(|id| Position::by(id.to_bytes()));
         let bounds = page_and_one(limit).after(after);
         let found: Vec<Execution> = list_of(&self.store, Index::ExecutionsIn(home), bounds).await?;
         let (executions, next_cursor) = cut(found.into_iter().map(|execution| execution.id).collect(), limit);

@@ -13,7 +13,7 @@ use ff_core::partition::{PartitionFamily, PartitionKey};
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
-use crate::index::{Bounds, Index, Position, execution_bytes};
+use crate::index::{Bounds, Index, Position};
 use crate::records::Execution;
 use crate::store::Store;
 use crate::timers::delay;
@@ -48,7 +48,7 @@ impl<S: Store> Maintenance for Engine<S> {
             let bounds = Bounds::first(PAGE).after(after);
             let page: Vec<Execution> = list_of(&self.store, Index::ExecutionsIn(home), bounds).await?;
             let Some(last) = page.last() else { return Ok(counts) };
-            after = Some(Position::by(execution_bytes(last.id)));
+            after = Some(Position::by(last.id.to_bytes()));
             for execution in page.iter().filter(|execution| lanes.is_empty() || lanes.contains(&execution.lane)) {
                 counts.processed += u32::from(trim::passes(&self.store, filter, execution).await?);
             }

@@ -8,7 +8,7 @@ use ff_core::{Result, TimestampMs};
 
 use super::PAGE;
 use crate::engine::Engine;
-use crate::index::{Bounds, Index, Position, execution_bytes};
+use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Admission, Execution, QuotaPolicy, QuotaUsage, Stored, WindowEntry};
 use crate::scheduler::admission::free;
@@ -72,7 +72,7 @@ async fn drop_former_holders<S: Store>(
         let bounds = Bounds::first(PAGE).after(after);
         let page: Vec<Admission> = list_of(&engine.store, Index::AdmissionsOf(home, id), bounds).await?;
         let Some(last) = page.last() else { return Ok(()) };
-        after = Some(Position::by(execution_bytes(last.execution)));
+        after = Some(Position::by(last.execution.to_bytes()));
         for admission in page {
             let execution: Option<Execution> = read_one(&engine.store, Key::execution(admission.execution)).await?;
             if is_over(&admission, execution.as_ref(), floor, now) {

@@ -71,8 +71,11 @@ async fn identify<S: Store>(engine: &Engine<S>, args: &CreateExecutionArgs) -> R
         engine.check_partition(id)?;
         return Ok(id);
     }
-    let uuid = engine.mint().await?;
-    Ok(ExecutionId::new(engine.counts().solo_index(&args.namespace, idempotency_key(args), uuid), uuid))
+    let (counts, key, mut uuid) = (engine.counts(), idempotency_key(args), engine.mint().await?);
+    if key.is_none() && engine.store.spans_partitions() {
+        uuid = engine.neighbourhood.place(counts, uuid);
+    }
+    Ok(ExecutionId::new(counts.solo_index(&args.namespace, key, uuid), uuid))
 }
 
 fn idempotency_key(args: &CreateExecutionArgs) -> Option<&str> {

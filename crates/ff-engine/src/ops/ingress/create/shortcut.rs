@@ -62,6 +62,11 @@ impl Op for CreateAtOnce {
         Reach::Everywhere
     }
 
+    fn newborn(&self) -> Option<ExecutionId> {
+        let Submission { id, args, .. } = &self.submission;
+        args.execution_id.is_none().then_some(*id)
+    }
+
     async fn run(&self, tx: &mut dyn Tx) -> Result<Option<CreateExecutionResult>> {
         let Submission { id, args, .. } = &self.submission;
         let found = tx.load(&known_keys(*id, args)).await?;
