@@ -42,6 +42,11 @@ CREATE TABLE execution (
   claim_grant      BLOB
 ) STRICT;
 
+CREATE TABLE journal (
+  slot  INTEGER PRIMARY KEY,
+  bytes BLOB NOT NULL
+) STRICT;
+
 CREATE TABLE record (
   key  BLOB NOT NULL PRIMARY KEY,
   body BLOB NOT NULL

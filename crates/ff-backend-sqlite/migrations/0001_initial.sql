@@ -1,4 +1,4 @@
--- The first layout: executions with the columns their hot indexes need, every other record by key, index entries, the event log.
+-- The first layout: executions with the columns their hot indexes need, every other record by key, index entries, the journal, the event log.
 
 -- What the file is, and which versions of the program can use it.
 CREATE TABLE deployment (
@@ -44,6 +44,13 @@ CREATE INDEX execution_kind_state ON execution (kind, state, created_at, partiti
 CREATE INDEX execution_lease_expiry ON execution (lease_expires_at, partition, uuid) WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX execution_terminal_in ON execution (partition, lane, completed_at, uuid) WHERE completed_at IS NOT NULL;
 CREATE INDEX execution_terminal ON execution (sweep_from, partition, uuid) WHERE sweep_from IS NOT NULL;
+
+-- What became of the newest executions: a stream of lines, cut into slots that are written over and over. Those numbered up to the mark
+-- in its last line are in the table above; the others are here only.
+CREATE TABLE journal (
+  slot  INTEGER PRIMARY KEY,
+  bytes BLOB NOT NULL
+) STRICT;
 
 -- Every other record.
 CREATE TABLE record (

@@ -15,7 +15,7 @@ use crate::schema;
 const STATEMENTS: usize = 256;
 
 /// Kibibytes of pages that the writer keeps in memory.
-const WRITER_CACHE_KIB: u32 = 65_536;
+const WRITER_CACHE_KIB: u32 = 16_384;
 
 /// Kibibytes of pages that each reader keeps in memory.
 const READER_CACHE_KIB: u32 = 8_192;

@@ -1,7 +1,8 @@
 //! FlowFabric on SQLite: one file, nothing to install, full durability.
 //!
-//! One thread writes. It takes the operations that wait, runs them back to back in one transaction, commits, and only then answers
-//! each of them: one flush to disk for many callers, and none for nothing. Readers run beside it on connections of their own.
+//! One thread writes. It takes the operations that wait and those that come meanwhile, runs them back to back in one transaction, commits,
+//! and only then answers each of them: one flush to disk for many callers, and none for nothing. Readers run beside it on connections
+//! of their own. The newest executions live in a journal and come to their table later, many at a time.
 //!
 //! With [`Synchronous::Full`], the default, an answer is given after the operating system reports the commit as written to the disk. With
 //! [`Synchronous::Normal`] a commit survives the death of the process, but the last ones may be lost when the machine loses power;
@@ -9,6 +10,7 @@
 
 mod connection;
 mod error;
+mod hash;
 mod indexes;
 mod inspect;
 mod maintenance;
@@ -19,6 +21,7 @@ mod store;
 mod tables;
 mod topics;
 mod writer;
+mod young;
 
 pub use connection::settings;
 pub use maintenance::CheckReport;

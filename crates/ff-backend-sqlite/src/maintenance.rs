@@ -1,8 +1,11 @@
-//! Care of the file: backups, checks, repairs, giving space back. None of it holds the writer for long.
+//! Care of the file: backups, checks, repairs, giving space back. None of it holds the writer for longer than a page of records and
+//! what is young.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use ff_core::error::ValidationKind;
+use ff_core::ids::ExecutionId;
 use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
 use ff_engine::codec::{decode_record, encode_index, encode_key, key_prefix};
@@ -17,9 +20,10 @@ use crate::indexes::Place;
 use crate::options::Location;
 use crate::store::SqliteStore;
 use crate::tables::entry::RawEntry;
-use crate::tables::execution::Shadow;
+use crate::tables::execution::{Shadow, Stored};
 use crate::tables::satellite::{self, Cell, Satellite};
 use crate::tables::{self, entry, execution, record};
+use crate::young::View;
 
 /// Records looked at in one go.
 const PAGE: usize = 500;
@@ -73,7 +77,13 @@ impl SqliteStore {
     /// # Errors
     /// `Transport` when it cannot be read at all; what is wrong with it is in the report.
     pub async fn check(&self) -> Result<CheckReport> {
-        self.reading(check).await
+        match self.reading(check).await {
+            // What is young cannot be read, and so nothing can.
+            Err(error @ EngineError::Validation { kind: ValidationKind::Corruption, .. }) => {
+                Ok(CheckReport { records: 0, problems: vec![error.to_string()] })
+            }
+            report => report,
+        }
     }
 
     /// Gives free pages back to the file system, a few at a time; says how many.
@@ -121,7 +131,8 @@ fn copy_to(db: &Connection, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check(db: &Connection) -> Result<CheckReport> {
+fn check(view: View<'_>) -> Result<CheckReport> {
+    let db = view.db;
     let mut report = CheckReport::default();
     let mut lines = db.prepare("PRAGMA integrity_check").map_err(explain)?;
     let found = lines.query_map([], |row| row.get::<_, String>(0)).map_err(explain)?;
@@ -131,54 +142,76 @@ fn check(db: &Connection) -> Result<CheckReport> {
             line => report.problems.push(line),
         }
     }
-    check_executions(db, &mut report)?;
-    check_records(db, &mut report)?;
-    check_entries(db, &mut report)?;
+    check_young(view, &mut report)?;
+    check_executions(view, &mut report)?;
+    check_records(view, &mut report)?;
+    check_entries(view, &mut report)?;
     Ok(report)
 }
 
-fn check_executions(db: &Connection, report: &mut CheckReport) -> Result<()> {
+/// No execution is young and in the table.
+fn check_young(view: View<'_>, report: &mut CheckReport) -> Result<()> {
+    if execution::last_row(view.db)? > view.young.settled_to() {
+        report.problems.push("an execution stands in the table that the journal does not know to be there".to_owned());
+    }
+    for (id, _) in view.young.iter() {
+        if execution::load_settled(view.db, id)?.is_some() {
+            report.problems.push(format!("{:?}: stands both in the journal and in the table", Key::execution(id)));
+        }
+    }
+    Ok(())
+}
+
+fn check_executions(view: View<'_>, report: &mut CheckReport) -> Result<()> {
+    for (id, stored) in view.young.iter() {
+        check_row(view, id, stored, report)?;
+    }
     let mut after = 0;
     loop {
-        let page = execution::page(db, after, PAGE as i64)?;
+        let page = execution::page(view.db, after, PAGE as i64)?;
         let Some((_, last)) = page.last() else { return Ok(()) };
         after = last.row;
-        for (id, stored) in page {
-            check_one(db, &Key::execution(id), stored.record, report)?;
-            for satellite in Satellite::ALL {
-                let key = satellite.key(id);
-                match satellite::decode(db, &key, &stored.cells[satellite as usize]).transpose() {
-                    // What stands elsewhere is looked at there.
-                    Some(Ok(_)) if stored.cells[satellite as usize] == Cell::Elsewhere => {}
-                    Some(record) => check_one(db, &key, record, report)?,
-                    None if stored.cells[satellite as usize] == Cell::Absent => {}
-                    None => report.problems.push(format!("{key:?}: is said to stand among the records and does not")),
-                }
-            }
+        for (id, stored) in &page {
+            check_row(view, *id, stored, report)?;
         }
     }
 }
 
-fn check_records(db: &Connection, report: &mut CheckReport) -> Result<()> {
+fn check_row(view: View<'_>, id: ExecutionId, stored: &Stored, report: &mut CheckReport) -> Result<()> {
+    check_one(view, &Key::execution(id), stored.record.clone(), report)?;
+    for satellite in Satellite::ALL {
+        let (key, cell) = (satellite.key(id), &stored.cells[satellite as usize]);
+        match satellite::decode(view.db, &key, cell).transpose() {
+            // What stands elsewhere is looked at there.
+            Some(Ok(_)) if *cell == Cell::Elsewhere => {}
+            Some(record) => check_one(view, &key, record, report)?,
+            None if *cell == Cell::Absent => {}
+            None => report.problems.push(format!("{key:?}: is said to stand among the records and does not")),
+        }
+    }
+    Ok(())
+}
+
+fn check_records(view: View<'_>, report: &mut CheckReport) -> Result<()> {
     let mut after = Vec::new();
     loop {
-        let page = record::page(db, &after, &[0xff], PAGE as i64)?;
+        let page = record::page(view.db, &after, &[0xff], PAGE as i64)?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after.clone_from(last);
         for (bytes, body) in &page {
             match tables::readable(bytes) {
-                Ok(key) => check_one(db, &key, decode_record(&key, body), report)?,
+                Ok(key) => check_one(view, &key, decode_record(&key, body), report)?,
                 Err(error) => report.problems.push(error.to_string()),
             }
         }
     }
 }
 
-fn check_one(db: &Connection, key: &Key, record: Result<Record>, report: &mut CheckReport) -> Result<()> {
+fn check_one(view: View<'_>, key: &Key, record: Result<Record>, report: &mut CheckReport) -> Result<()> {
     report.records += 1;
     match record {
         Ok(record) => {
-            let wrong = missing(db, key, &record)?;
+            let wrong = missing(view, key, &record)?;
             if wrong > 0 {
                 report.problems.push(format!("{key:?}: {wrong} index entries are missing or wrong"));
             }
@@ -188,14 +221,14 @@ fn check_one(db: &Connection, key: &Key, record: Result<Record>, report: &mut Ch
     Ok(())
 }
 
-fn check_entries(db: &Connection, report: &mut CheckReport) -> Result<()> {
+fn check_entries(view: View<'_>, report: &mut CheckReport) -> Result<()> {
     let mut after = RawEntry::default();
     loop {
-        let page = entry::page(db, &after, PAGE as i64)?;
+        let page = entry::page(view.db, &after, PAGE as i64)?;
         let Some((last, _)) = page.last() else { return Ok(()) };
         after = last.clone();
         for (raw, bytes) in &page {
-            if !is_declared(db, raw, bytes)? {
+            if !is_declared(view, raw, bytes)? {
                 report.problems.push("an index entry refers to a record that does not declare it".to_owned());
             }
         }
@@ -203,24 +236,27 @@ fn check_entries(db: &Connection, report: &mut CheckReport) -> Result<()> {
 }
 
 /// How many entries of a record are not stored as declared.
-fn missing(db: &Connection, key: &Key, record: &Record) -> Result<usize> {
+fn missing(view: View<'_>, key: &Key, record: &Record) -> Result<usize> {
     let entries = record.entries();
     let bytes = encode_key(key);
     let mut wrong = 0;
-    if let Record::Execution(found) = record {
-        let stored = execution::stored_values(db, found.id)?.unwrap_or_default();
+    // The young have no columns: their entries are what their records say.
+    if let Record::Execution(found) = record
+        && view.young.get(found.id).is_none()
+    {
+        let stored = execution::stored_values(view.db, found.id)?.unwrap_or_default();
         wrong += execution::wrong_columns(&stored, &Shadow::of(&entries));
     }
     for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {
-        wrong += usize::from(!entry::is_present(db, entry, &bytes)?);
+        wrong += usize::from(!entry::is_present(view.db, entry, &bytes)?);
     }
     Ok(wrong)
 }
 
 /// Whether the record that an entry refers to declares it. One that does not decode is given the benefit of the doubt.
-fn is_declared(db: &Connection, raw: &RawEntry, key: &[u8]) -> Result<bool> {
+fn is_declared(view: View<'_>, raw: &RawEntry, key: &[u8]) -> Result<bool> {
     let Ok(key) = tables::readable(key) else { return Ok(false) };
-    match tables::load(db, &key) {
+    match tables::load(view, &key) {
         Ok(Some(record)) => Ok(record.entries().iter().any(|entry| RawEntry::of(entry) == *raw)),
         Ok(None) => Ok(false),
         Err(EngineError::Validation { .. }) => Ok(true),
@@ -230,52 +266,52 @@ fn is_declared(db: &Connection, raw: &RawEntry, key: &[u8]) -> Result<bool> {
 
 /// Compares the entries of a partition with what its records declare and repairs them, a page at a time.
 pub(crate) async fn reindex(store: &SqliteStore, partition: Partition) -> Result<(u32, u32)> {
-    let keys = store.reading(move |db| keys_in(db, partition)).await?;
+    let keys = store.reading(move |view| keys_in(view, partition)).await?;
     let mut repaired = 0;
     for page in keys.chunks(PAGE) {
         let page = page.to_vec();
-        repaired += store.writer.alone(move |desk| desk.alone(|db| repair(db, &page))).await?;
+        repaired += store.writer.alone(move |desk| desk.alone_and_settled(|view| repair(view, &page))).await?;
     }
-    let stale = store.reading(move |db| stale_entries(db, partition)).await?;
+    let stale = store.reading(move |view| stale_entries(view, partition)).await?;
     for page in stale.chunks(PAGE) {
         let page = page.to_vec();
-        repaired += store.writer.alone(move |desk| desk.alone(|db| remove_stale(db, &page))).await?;
+        repaired += store.writer.alone(move |desk| desk.alone_and_settled(|view| remove_stale(view, &page))).await?;
     }
     Ok((u32::try_from(keys.len()).unwrap_or(u32::MAX), u32::try_from(repaired).unwrap_or(u32::MAX)))
 }
 
-fn keys_in(db: &Connection, partition: Partition) -> Result<Vec<Key>> {
+fn keys_in(view: View<'_>, partition: Partition) -> Result<Vec<Key>> {
     let mut keys = Vec::new();
     if partition.family() == PartitionFamily::Flow {
         let mut after = None;
         loop {
-            let page = tables::keys(db, &Index::ExecutionsIn(partition), &Bounds::first(PAGE).after(after))?;
+            let page = tables::keys(view, &Index::ExecutionsIn(partition), &Bounds::first(PAGE).after(after))?;
             after = page.last().map(|(position, _)| position.clone());
             if after.is_none() {
                 break;
             }
             for (_, key) in page {
-                belongings(db, &key, &mut keys)?;
+                belongings(view, &key, &mut keys)?;
                 keys.push(key);
             }
         }
     }
     let prefix = key_prefix(partition);
-    pages(db, &prefix, &mut keys)?;
+    pages(view.db, &prefix, &mut keys)?;
     Ok(keys)
 }
 
 /// What lies beside an execution.
-fn belongings(db: &Connection, execution: &Key, keys: &mut Vec<Key>) -> Result<()> {
+fn belongings(view: View<'_>, execution: &Key, keys: &mut Vec<Key>) -> Result<()> {
     if let Name::Execution(id) = execution.name
-        && let Some(stored) = execution::load(db, id)?
+        && let Some(stored) = execution::load(view, id)?
     {
         let here = |satellite: &Satellite| stored.cells[*satellite as usize].is_here();
         keys.extend(Satellite::ALL.into_iter().filter(here).map(|satellite| satellite.key(id)));
     }
     let mut prefix = encode_key(execution);
     prefix.pop();
-    pages(db, &prefix, keys)
+    pages(view.db, &prefix, keys)
 }
 
 fn pages(db: &Connection, prefix: &[u8], keys: &mut Vec<Key>) -> Result<()> {
@@ -291,34 +327,34 @@ fn pages(db: &Connection, prefix: &[u8], keys: &mut Vec<Key>) -> Result<()> {
     }
 }
 
-fn repair(db: &Connection, keys: &[Key]) -> Result<usize> {
+fn repair(view: View<'_>, keys: &[Key]) -> Result<usize> {
     let mut repaired = 0;
     for key in keys {
         // One that does not decode declares nothing; it is for the check to report.
-        let Ok(Some(record)) = tables::load(db, key) else { continue };
-        let wrong = missing(db, key, &record)?;
+        let Ok(Some(record)) = tables::load(view, key) else { continue };
+        let wrong = missing(view, key, &record)?;
         if wrong == 0 {
             continue;
         }
         repaired += wrong;
         let entries = record.entries();
         if let Record::Execution(found) = &record {
-            execution::restore(db, found.id, &Shadow::of(&entries)).map_err(explain)?;
+            execution::restore(view.db, found.id, &Shadow::of(&entries)).map_err(explain)?;
         }
         let bytes = encode_key(key);
         for entry in entries.iter().filter(|entry| Place::is_rows(&entry.index)) {
-            entry::insert(db, &encode_index(&entry.index), &entry.position, &bytes).map_err(explain)?;
+            entry::insert(view.db, &encode_index(&entry.index), &entry.position, &bytes).map_err(explain)?;
         }
     }
     Ok(repaired)
 }
 
-fn stale_entries(db: &Connection, partition: Partition) -> Result<Vec<(RawEntry, Vec<u8>)>> {
+fn stale_entries(view: View<'_>, partition: Partition) -> Result<Vec<(RawEntry, Vec<u8>)>> {
     let mut stale = Vec::new();
     let mut seen = HashSet::new();
     let mut after = RawEntry::default();
     loop {
-        let page = entry::page(db, &after, PAGE as i64)?;
+        let page = entry::page(view.db, &after, PAGE as i64)?;
         let Some((last, _)) = page.last() else { return Ok(stale) };
         if !seen.insert((last.list.clone(), last.major, last.tie.clone())) {
             return Err(corrupt("index entries are out of order"));
@@ -326,18 +362,18 @@ fn stale_entries(db: &Connection, partition: Partition) -> Result<Vec<(RawEntry,
         after = last.clone();
         for (raw, bytes) in page {
             let is_here = tables::readable(&bytes).is_ok_and(|key| key.partition == partition);
-            if is_here && !is_declared(db, &raw, &bytes)? {
+            if is_here && !is_declared(view, &raw, &bytes)? {
                 stale.push((raw, bytes));
             }
         }
     }
 }
 
-fn remove_stale(db: &Connection, stale: &[(RawEntry, Vec<u8>)]) -> Result<usize> {
+fn remove_stale(view: View<'_>, stale: &[(RawEntry, Vec<u8>)]) -> Result<usize> {
     let mut removed = 0;
     for (raw, key) in stale {
-        if !is_declared(db, raw, key)? {
-            removed += entry::delete_raw(db, raw, key).map_err(explain)?;
+        if !is_declared(view, raw, key)? {
+            removed += entry::delete_raw(view.db, raw, key).map_err(explain)?;
         }
     }
     Ok(removed)

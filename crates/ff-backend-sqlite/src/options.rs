@@ -46,6 +46,7 @@ pub struct SqliteOptions {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) busy_timeout: Duration,
     pub(crate) poll_interval: Duration,
+    pub(crate) young_max: usize,
 }
 
 impl SqliteOptions {
@@ -69,6 +70,7 @@ impl SqliteOptions {
             clock: Arc::new(SystemClock::default()),
             busy_timeout: Duration::from_secs(10),
             poll_interval: Duration::from_millis(10),
+            young_max: 1_024,
         }
     }
 
@@ -106,6 +108,14 @@ impl SqliteOptions {
         self.poll_interval = interval;
         self
     }
+
+    /// How many of the newest executions may wait in the journal before they come to their table; fewer if the journal is full of them.
+    /// More of them make short executions cheaper, and opening the file, the first read after a pause and lists dearer.
+    #[must_use]
+    pub const fn young_max(mut self, executions: usize) -> Self {
+        self.young_max = executions;
+        self
+    }
 }
 
 impl SqliteOptions {
@@ -141,6 +151,7 @@ impl fmt::Debug for SqliteOptions {
             .field("fast_paths", &self.fast_paths)
             .field("busy_timeout", &self.busy_timeout)
             .field("poll_interval", &self.poll_interval)
+            .field("young_max", &self.young_max)
             .finish_non_exhaustive()
     }
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use ff_core::Result;
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::connection::open_reader;
-use crate::error::{Trouble, explain};
+use crate::error::Trouble;
+use crate::young::{View, Watcher};
 
 /// How many read at once.
 const READERS: usize = 2;
 
-type Job = Box<dyn FnOnce(&Connection) + Send>;
+type Job = Box<dyn FnOnce(&mut Watcher) + Send>;
 
 /// The way to the threads. Dropping it ends them.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ impl Readers {
         let (jobs, queue) = crossbeam_channel::unbounded::<Job>();
         let mut readers = Self { jobs: Some(jobs), threads: Vec::new() };
         for _ in 0..READERS {
-            let db = open_reader(path, busy_timeout)?;
+            let mut watcher = Watcher::new(open_reader(path, busy_timeout)?);
             let queue = queue.clone();
             let thread = std::thread::Builder::new()
                 .name("ff-sqlite-reader".into())
-                .spawn(move || serve(&db, &queue))
+                .spawn(move || serve(&mut watcher, &queue))
                 .map_err(|error| Trouble::Other(format!("a reader's thread does not start: {error}")))?;
             readers.threads.push(thread);
         }
@@ -44,12 +44,12 @@ impl Readers {
     /// Reads at one moment.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        job: impl FnOnce(View<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        let job = move |db: &Connection| {
+        let job = move |watcher: &mut Watcher| {
             // A caller that gave up no longer listens.
-            let _ = reply.send(at_one_moment(db, job));
+            let _ = reply.send(watcher.at_one_moment(job));
         };
         let jobs = self.jobs.as_ref().ok_or(Trouble::Closed)?;
         jobs.send(Box::new(job)).map_err(|_| Trouble::Closed)?;
@@ -67,13 +67,8 @@ impl Drop for Readers {
     }
 }
 
-fn serve(db: &Connection, queue: &Receiver<Job>) {
+fn serve(watcher: &mut Watcher, queue: &Receiver<Job>) {
     while let Ok(job) = queue.recv() {
-        job(db);
+        job(watcher);
     }
-}
-
-fn at_one_moment<T>(db: &Connection, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-    let tx = db.unchecked_transaction().map_err(explain)?;
-    job(&tx)
 }

@@ -13,7 +13,6 @@ use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
-use rusqlite::Connection;
 
 use crate::connection::{blocking, open_writer};
 use crate::error::explain;
@@ -23,6 +22,7 @@ use crate::readers::Readers;
 use crate::tables;
 use crate::topics::Topics;
 use crate::writer::{Desk, Durability, StoreClock, Writer};
+use crate::young::View;
 
 /// Records in one SQLite file, or in memory.
 pub struct SqliteStore {
@@ -62,8 +62,15 @@ impl SqliteStore {
         let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
         let log = options.log_to_flush();
         let flushes = log.is_some();
-        let desk =
-            Desk::new(db, clock.clone(), Arc::clone(&topics), log.as_ref(), Arc::clone(&committed), &durability)?;
+        let desk = Desk::new(
+            db,
+            clock.clone(),
+            Arc::clone(&topics),
+            log.as_ref(),
+            Arc::clone(&committed),
+            &durability,
+            options.young_max,
+        )?;
         let writer = Writer::start(desk, Arc::clone(&topics), options.poll_interval)?;
         let readers = match &options.location {
             Location::File(path) => Some(Readers::start(path, options.busy_timeout)?),
@@ -82,10 +89,10 @@ impl SqliteStore {
     /// Reads at one moment, beside the writer where that is possible.
     pub(crate) async fn reading<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        job: impl FnOnce(View<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let Some(readers) = &self.readers else {
-            return self.writer.alone(|desk| job(&desk.db)).await;
+            return self.writer.alone(|desk| job(desk.view()?)).await;
         };
         let out = readers.read(job).await?;
         // What was read may have been committed a moment ago: nobody is told of it before it is on the disk.
@@ -109,30 +116,30 @@ impl Store for SqliteStore {
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         let keys = keys.to_vec();
-        self.reading(move |db| keys.iter().map(|key| tables::load(db, key)).collect()).await
+        self.reading(move |view| keys.iter().map(|key| tables::load(view, key)).collect()).await
     }
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
         let (indexes, bounds) = (indexes.to_vec(), bounds.clone());
-        self.reading(move |db| tables::list_merged(db, &indexes, &bounds)).await
+        self.reading(move |view| tables::list_merged(view, &indexes, &bounds)).await
     }
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
         let (index, bounds) = (index.clone(), bounds.clone());
-        self.reading(move |db| tables::keys(db, &index, &bounds)).await
+        self.reading(move |view| tables::keys(view, &index, &bounds)).await
     }
 
     async fn count(&self, index: &Index) -> Result<u64> {
         let index = index.clone();
-        self.reading(move |db| tables::count(db, &index)).await
+        self.reading(move |view| tables::count(view, &index)).await
     }
 
     async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
         let after = after.clone();
-        self.reading(move |db| {
+        self.reading(move |view| {
             let cursor = |sequence| numbered::cursor(Self::TAG, sequence);
-            let after = numbered::resume(Self::TAG, &after, tables::event::extent(db)?)?;
-            let events = tables::event::after(db, after, limit)?;
+            let after = numbered::resume(Self::TAG, &after, tables::event::extent(view)?)?;
+            let events = tables::event::after(view, after, limit)?;
             let next = cursor(events.last().map_or(after, |(sequence, _)| *sequence));
             Ok(EventPage { events: events.into_iter().map(|(at, event)| (cursor(at), event)).collect(), next })
         })
@@ -140,7 +147,9 @@ impl Store for SqliteStore {
     }
 
     async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
-        self.writer.alone(move |desk| desk.alone(|db| tables::event::trim(db, before, limit).map_err(explain))).await
+        self.writer
+            .alone(move |desk| desk.alone(|view| tables::event::trim(view.db, before, limit).map_err(explain)))
+            .await
     }
 
     async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {

@@ -1,4 +1,4 @@
-//! The suite on SQLite: in a file and in memory, with and without fast paths.
+//! The suite on SQLite: in a file and in memory, with fast paths and many young executions, and without and with next to none.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use ff_engine::Engine;
 struct SqliteHarness {
     in_file: bool,
     fast_paths: bool,
+    /// How many executions stay young: a few, so that some have settled whenever anything happens, or as many as usual.
+    young_max: Option<usize>,
 }
 
 const BREAKAGE: Breakage<SqliteStore> = Breakage {
@@ -31,6 +33,10 @@ impl Harness for SqliteHarness {
         let options =
             if self.in_file { SqliteOptions::file(directory.path().join("suite.db")) } else { SqliteOptions::memory() };
         let options = options.clock(Arc::new(clock.clone())).fast_paths(self.fast_paths);
+        let options = match self.young_max {
+            Some(young_max) => options.young_max(young_max),
+            None => options,
+        };
         let store = SqliteStore::open(options).await.expect("a fresh store opens");
         instance(store, clock, BREAKAGE, directory).await
     }
@@ -40,7 +46,8 @@ fn main() -> ExitCode {
     let mut all = Vec::new();
     for (place, in_file) in [("file", true), ("memory", false)] {
         for (ways, fast_paths) in [("fast", true), ("general", false)] {
-            all.extend(trials(&format!("{place}::{ways}::"), SqliteHarness { in_file, fast_paths }));
+            let young_max = (!fast_paths).then_some(1);
+            all.extend(trials(&format!("{place}::{ways}::"), SqliteHarness { in_file, fast_paths, young_max }));
         }
     }
     run_trials(all)

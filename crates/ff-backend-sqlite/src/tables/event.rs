@@ -9,12 +9,13 @@ use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
 
 use super::number;
 use crate::error::explain;
+use crate::young::View;
 
 /// The name of the row that says up to which event the log was trimmed.
 const TRIMMED: &str = "events_trimmed_to";
 
 /// What is left of the log.
-pub(crate) fn extent(db: &Connection) -> Result<Extent> {
+pub(crate) fn extent(View { db, young }: View<'_>) -> Result<Extent> {
     let query = || -> rusqlite::Result<(i64, i64)> {
         let trimmed = db
             .prepare_cached("SELECT value FROM deployment WHERE name = ?")?
@@ -26,14 +27,14 @@ pub(crate) fn extent(db: &Connection) -> Result<Extent> {
         Ok((trimmed, last.unwrap_or(0).max(trimmed)))
     };
     let (trimmed, last) = query().map_err(explain)?;
-    Ok(Extent { trimmed: number(trimmed), last: number(last) })
+    Ok(Extent { trimmed: number(trimmed), last: young.last_event().unwrap_or_else(|| number(last)) })
 }
 
 /// Events that one statement appends.
 const APPENDED_AT_ONCE: usize = 16;
 
 /// An event on its way into the log.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Appended {
     pub(crate) sequence: u64,
     pub(crate) at: TimestampMs,
@@ -60,14 +61,22 @@ fn insert(db: &Connection, events: &[Appended]) -> rusqlite::Result<()> {
 }
 
 /// Events after one, oldest first.
-pub(crate) fn after(db: &Connection, sequence: u64, limit: usize) -> Result<Vec<(u64, Event)>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+pub(crate) fn after(View { db, young }: View<'_>, sequence: u64, limit: usize) -> Result<Vec<(u64, Event)>> {
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let query = || -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
         db.prepare_cached("SELECT sequence, body FROM event WHERE sequence > ? ORDER BY sequence LIMIT ?")?
-            .query_map(params![sequence.cast_signed(), limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .query_map(params![sequence.cast_signed(), most], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect()
     };
-    query().map_err(explain)?.into_iter().map(|(sequence, body)| Ok((number(sequence), decode_event(&body)?))).collect()
+    let settled = query().map_err(explain)?;
+    let mut events: Vec<(u64, Event)> = settled
+        .into_iter()
+        .map(|(sequence, body)| Ok((number(sequence), decode_event(&body)?)))
+        .collect::<Result<_>>()?;
+    for event in young.events_after(sequence).take(limit - events.len()) {
+        events.push((event.sequence, decode_event(&event.body)?));
+    }
+    Ok(events)
 }
 
 /// Drops the oldest events as long as they are older than `before`; says how many.

@@ -15,6 +15,7 @@ use super::number;
 use super::satellite::{self, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::{Columns, position_of};
+use crate::young::{View, Young};
 
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,6 +88,11 @@ impl Shadow {
         shadow
     }
 
+    /// Whether it waits in a queue.
+    pub(crate) const fn is_queued(&self) -> bool {
+        self.queue.is_some()
+    }
+
     fn values(&self) -> [&dyn ToSql; COLUMNS.len()] {
         [
             &self.namespace,
@@ -125,8 +131,7 @@ pub(crate) fn address(id: ExecutionId) -> (i64, [u8; 16]) {
 }
 
 fn id_of(row: &Row<'_>, partition: usize, uuid: usize) -> rusqlite::Result<ExecutionId> {
-    let number: u16 = row.get(partition)?;
-    let uuid: [u8; 16] = row.get(uuid)?;
+    let (number, uuid): (u16, [u8; 16]) = (row.get(partition)?, row.get(uuid)?);
     let mut bytes = [0; 18];
     bytes[..2].copy_from_slice(&number.to_be_bytes());
     bytes[2..].copy_from_slice(&uuid);
@@ -142,7 +147,7 @@ pub(crate) struct Stored {
     /// In the order of [`Satellite`].
     pub(crate) cells: [Cell; Satellite::ALL.len()],
     /// The entries of the execution, where they are known.
-    pub(crate) entries: Option<Arc<[Entry]>>,
+    pub(crate) entries: Option<Arc<Vec<Entry>>>,
 }
 
 impl Stored {
@@ -154,20 +159,23 @@ impl Stored {
         let record = Err(ff_core::EngineError::not_found(ff_core::error::Entity::Execution));
         Self { row: Self::NO_ROW, record, cells: Default::default(), entries: None }
     }
-}
 
-impl Stored {
     /// In which indexes the execution stands.
-    pub(crate) fn entries(&self) -> Arc<[Entry]> {
+    pub(crate) fn entries(&self) -> Arc<Vec<Entry>> {
         match (&self.entries, &self.record) {
             (Some(entries), _) => Arc::clone(entries),
-            (None, Ok(record)) => record.entries().into(),
-            (None, Err(_)) => Arc::new([]),
+            (None, Ok(record)) => Arc::new(record.entries()),
+            (None, Err(_)) => Arc::default(),
         }
     }
 }
 
-const WHOLE_ROW: &str = "id, body, definition, payload, outcome, first_attempt, first_stream, claim_grant";
+/// The columns that [`whole_row`] reads.
+macro_rules! whole_row {
+    () => {
+        "id, body, definition, payload, outcome, first_attempt, first_stream, claim_grant"
+    };
+}
 
 fn whole_row(id: ExecutionId, row: &Row<'_>, from: usize) -> rusqlite::Result<Stored> {
     let body = row.get_ref(from + 1)?.as_blob().unwrap_or_default();
@@ -178,38 +186,51 @@ fn whole_row(id: ExecutionId, row: &Row<'_>, from: usize) -> rusqlite::Result<St
     Ok(Stored { row: row.get(from)?, record: decode_record(&Key::execution(id), body), cells, entries: None })
 }
 
+/// An execution with what stands beside it.
+pub(crate) fn load(view: View<'_>, id: ExecutionId) -> Result<Option<Stored>> {
+    match view.young.get(id) {
+        Some(young) => Ok(Some(young.clone())),
+        None => load_settled(view.db, id),
+    }
+}
+
 /// The row of an execution.
-pub(crate) fn load(db: &Connection, id: ExecutionId) -> Result<Option<Stored>> {
-    const SQL: &str = "SELECT id, body, definition, payload, outcome, first_attempt, first_stream, claim_grant
-                       FROM execution WHERE partition = ? AND uuid = ?";
-    let (partition, uuid) = address(id);
-    db.prepare_cached(SQL)
-        .and_then(|mut statement| statement.query_row(params![partition, uuid], |row| whole_row(id, row, 0)).optional())
-        .map_err(explain)
+pub(crate) fn load_settled(db: &Connection, id: ExecutionId) -> Result<Option<Stored>> {
+    select(db, concat!("SELECT ", whole_row!(), " FROM execution WHERE partition = ? AND uuid = ?"), id, |row| {
+        whole_row(id, row, 0)
+    })
 }
 
 /// The execution alone.
-pub(crate) fn load_record(db: &Connection, id: ExecutionId) -> Result<Option<Record>> {
-    let (partition, uuid) = address(id);
-    let found = db
-        .prepare_cached("SELECT body FROM execution WHERE partition = ? AND uuid = ?")
-        .and_then(|mut statement| {
-            statement
-                .query_row(params![partition, uuid], |row| {
-                    let body = row.get_ref(0)?.as_blob().unwrap_or_default();
-                    Ok(decode_record(&Key::execution(id), body))
-                })
-                .optional()
-        })
-        .map_err(explain)?;
+pub(crate) fn load_record(view: View<'_>, id: ExecutionId) -> Result<Option<Record>> {
+    if let Some(young) = view.young.get(id) {
+        return young.record.clone().map(Some);
+    }
+    let found = select(view.db, "SELECT body FROM execution WHERE partition = ? AND uuid = ?", id, |row| {
+        let body = row.get_ref(0)?.as_blob().unwrap_or_default();
+        Ok(decode_record(&Key::execution(id), body))
+    })?;
     found.transpose()
 }
 
-/// What is to change in a row; what is not named stays as it is, and so do the indexes over it.
-#[derive(Debug, Default)]
+/// What a statement finds of an execution's row.
+pub(super) fn select<T>(
+    db: &Connection,
+    sql: &str,
+    id: ExecutionId,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>> {
+    let (partition, uuid) = address(id);
+    db.prepare_cached(sql)
+        .and_then(|mut statement| statement.query_row(params![partition, uuid], read).optional())
+        .map_err(explain)
+}
+
+/// What is to change in a row; what is not named stays as it is.
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Change {
-    /// The record, and the columns before and after.
-    pub(crate) execution: Option<(Vec<u8>, Shadow, Shadow)>,
+    /// The record.
+    pub(crate) body: Option<Vec<u8>>,
     /// What each column is to hold; an empty one says that the record stands elsewhere.
     pub(crate) cells: [Option<Option<Vec<u8>>>; Satellite::ALL.len()],
 }
@@ -217,60 +238,56 @@ pub(crate) struct Change {
 impl Change {
     /// Whether nothing changes.
     pub(crate) fn is_empty(&self) -> bool {
-        self.execution.is_none() && self.cells.iter().all(Option::is_none)
-    }
-
-    /// The columns that change, with their new values.
-    fn columns(&self) -> Vec<(&'static str, &dyn ToSql)> {
-        let mut columns: Vec<(&'static str, &dyn ToSql)> = Vec::with_capacity(8);
-        if let Some((body, old, new)) = &self.execution {
-            columns.push(("body", body));
-            let changed = old.difference(new);
-            let values = new.values();
-            let named = COLUMNS.into_iter().zip(values).enumerate();
-            columns.extend(named.filter(|(bit, _)| changed & (1 << bit) != 0).map(|(_, column)| column));
-        }
-        for (at, cell) in self.cells.iter().enumerate() {
-            if let Some(cell) = cell {
-                columns.push((satellite::COLUMNS[at], cell));
-            }
-        }
-        columns
+        self.body.is_none() && self.cells.iter().all(Option::is_none)
     }
 }
 
-/// Adds an execution with what stands beside it; says in which row.
-pub(crate) fn insert(db: &Connection, id: ExecutionId, change: &Change) -> rusqlite::Result<i64> {
+/// Adds a row: an execution with what stands beside it.
+pub(crate) fn insert(
+    db: &Connection,
+    row: i64,
+    id: ExecutionId,
+    shadow: &Shadow,
+    body: &[u8],
+    cells: &[Option<Vec<u8>>; Satellite::ALL.len()],
+) -> rusqlite::Result<()> {
+    const SQL: &str = "INSERT INTO execution (id, partition, uuid, namespace, lane, kind, state, created_at, queue, rank, \
+                       lease_expires_at, completed_at, sweep_from, body, definition, payload, outcome, first_attempt, \
+                       first_stream, claim_grant) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let (partition, uuid) = address(id);
-    let columns = change.columns();
-    let mut sql = String::with_capacity(240);
-    sql.push_str("INSERT INTO execution (partition, uuid");
-    for (name, _) in &columns {
-        sql.push_str(", ");
-        sql.push_str(name);
-    }
-    sql.push_str(") VALUES (?, ?");
-    sql.push_str(&", ?".repeat(columns.len()));
-    sql.push(')');
-    let fixed: [&dyn ToSql; 2] = [&partition, &uuid];
-    let values = columns.iter().map(|(_, value)| *value);
-    db.prepare_cached(&sql)?.insert(params_from_iter(fixed.into_iter().chain(values)))
+    let head: [&dyn ToSql; 3] = [&row, &partition, &uuid];
+    let beside = cells.iter().map(|cell| cell as &dyn ToSql);
+    let values = head.into_iter().chain(shadow.values()).chain([&body as &dyn ToSql]).chain(beside);
+    db.prepare_cached(SQL)?.execute(params_from_iter(values)).map(drop)
 }
 
-/// Changes a row; says which.
-pub(crate) fn update(db: &Connection, row: i64, change: &Change) -> rusqlite::Result<i64> {
-    let columns = change.columns();
+/// Changes a row, from one set of indexes to another; indexes over what stays as it is are not touched.
+pub(crate) fn update(db: &Connection, row: i64, change: &Change, old: &Shadow, new: &Shadow) -> rusqlite::Result<()> {
     let mut sql = String::with_capacity(160);
-    for (name, _) in &columns {
+    let mut values: Vec<&dyn ToSql> = Vec::with_capacity(8);
+    let mut set = |column: &str, value| {
         sql.push_str(if sql.is_empty() { "UPDATE execution SET " } else { ", " });
-        sql.push_str(name);
+        sql.push_str(column);
         sql.push_str(" = ?");
+        values.push(value);
+    };
+    if let Some(body) = &change.body {
+        set("body", body);
+    }
+    let changed = old.difference(new);
+    for (bit, (column, value)) in COLUMNS.into_iter().zip(new.values()).enumerate() {
+        if changed & (1 << bit) != 0 {
+            set(column, value);
+        }
+    }
+    for (column, cell) in satellite::COLUMNS.into_iter().zip(&change.cells) {
+        if let Some(cell) = cell {
+            set(column, cell);
+        }
     }
     sql.push_str(" WHERE id = ?");
-    let last: [&dyn ToSql; 1] = [&row];
-    let values = columns.iter().map(|(_, value)| *value);
-    db.prepare_cached(&sql)?.execute(params_from_iter(values.chain(last)))?;
-    Ok(row)
+    values.push(&row);
+    db.prepare_cached(&sql)?.execute(params_from_iter(values)).map(drop)
 }
 
 /// Removes an execution and what stands beside it.
@@ -279,10 +296,15 @@ pub(crate) fn delete(db: &Connection, row: i64) -> rusqlite::Result<()> {
 }
 
 /// Executions in the order of an index.
-pub(crate) fn list(db: &Connection, columns: &Columns, bounds: &Bounds) -> Result<Vec<(Position, Record)>> {
+pub(crate) fn list(
+    view: View<'_>,
+    index: &Index,
+    columns: &Columns,
+    bounds: &Bounds,
+) -> Result<Vec<(Position, Record)>> {
     let (query, values) = columns.query(bounds);
     let sql = format!("SELECT {}, partition, uuid, body{query}", columns.number());
-    let mut statement = db.prepare_cached(&sql).map_err(explain)?;
+    let mut statement = view.db.prepare_cached(&sql).map_err(explain)?;
     let mut rows = statement.query(params_from_iter(values)).map_err(explain)?;
     let mut out = Vec::new();
     while let Some(row) = rows.next().map_err(explain)? {
@@ -292,11 +314,33 @@ pub(crate) fn list(db: &Connection, columns: &Columns, bounds: &Bounds) -> Resul
         let record = decode_record(&Key::execution(id), bytes)?;
         out.push((position_of(row.get(0).map_err(explain)?, id), record));
     }
-    Ok(out)
+    let mut young = Vec::new();
+    for (position, id) in view.young.list(index, bounds) {
+        if let Some(found) = view.young.get(id) {
+            young.push((position, found.record.clone()?));
+        }
+    }
+    Ok(in_one_order(out, young, bounds))
 }
 
 /// Keys of executions in the order of an index.
-pub(crate) fn keys(db: &Connection, columns: &Columns, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+pub(crate) fn keys(view: View<'_>, index: &Index, columns: &Columns, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+    Ok(with_young_keys(settled_keys(view.db, columns, bounds)?, view.young, index, bounds))
+}
+
+/// Keys of executions in the table and of young ones, each within bounds, as one list.
+pub(crate) fn with_young_keys(
+    settled: Vec<(Position, Key)>,
+    young: &Young,
+    index: &Index,
+    bounds: &Bounds,
+) -> Vec<(Position, Key)> {
+    let young = young.list(index, bounds).into_iter().map(|(position, id)| (position, Key::execution(id)));
+    in_one_order(settled, young.collect(), bounds)
+}
+
+/// Keys of the executions in the table.
+pub(crate) fn settled_keys(db: &Connection, columns: &Columns, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
     let (query, values) = columns.query(bounds);
     let sql = format!("SELECT {}, partition, uuid{query}", columns.number());
     let query = || -> rusqlite::Result<Vec<_>> {
@@ -310,26 +354,35 @@ pub(crate) fn keys(db: &Connection, columns: &Columns, bounds: &Bounds) -> Resul
     query().map_err(explain)
 }
 
+/// What stands in the table and what is young, each within bounds, as one list.
+fn in_one_order<T>(settled: Vec<(Position, T)>, young: Vec<(Position, T)>, bounds: &Bounds) -> Vec<(Position, T)> {
+    match (settled.is_empty(), young.is_empty()) {
+        (_, true) => return settled,
+        (true, false) => return young,
+        (false, false) => {}
+    }
+    let mut all = settled;
+    all.extend(young);
+    all.sort_by(|(a, _), (b, _)| if bounds.reverse { b.cmp(a) } else { a.cmp(b) });
+    all.truncate(bounds.limit);
+    all
+}
+
 /// How many executions stand in an index.
-pub(crate) fn count(db: &Connection, columns: &Columns) -> Result<u64> {
+pub(crate) fn count(view: View<'_>, index: &Index, columns: &Columns) -> Result<u64> {
     let sql = format!("SELECT count(*) FROM execution WHERE {}", columns.filter);
-    db.prepare_cached(&sql)
+    let settled = view
+        .db
+        .prepare_cached(&sql)
         .and_then(|mut statement| statement.query_row(params_from_iter(&columns.values), |row| row.get(0)))
-        .map(number)
-        .map_err(explain)
+        .map_err(explain)?;
+    Ok(number(settled) + view.young.count(index))
 }
 
 /// The columns of an execution as they are stored, to compare with what its record says.
 pub(crate) fn stored_values(db: &Connection, id: ExecutionId) -> Result<Option<Vec<Value>>> {
-    let (partition, uuid) = address(id);
     let sql = format!("SELECT {} FROM execution WHERE partition = ? AND uuid = ?", COLUMNS.join(", "));
-    db.prepare_cached(&sql)
-        .and_then(|mut statement| {
-            statement
-                .query_row(params![partition, uuid], |row| (0..COLUMNS.len()).map(|at| row.get(at)).collect())
-                .optional()
-        })
-        .map_err(explain)
+    select(db, &sql, id, |row| (0..COLUMNS.len()).map(|at| row.get(at)).collect())
 }
 
 /// How many of an execution's index entries are missing or wrong, by what its columns hold.
@@ -356,11 +409,21 @@ pub(crate) fn restore(db: &Connection, id: ExecutionId, shadow: &Shadow) -> rusq
     db.prepare_cached(&sql)?.execute(params_from_iter(shadow.values().into_iter().chain(last))).map(drop)
 }
 
+/// The number of the last row.
+pub(crate) fn last_row(db: &Connection) -> Result<i64> {
+    let last: Option<i64> = db
+        .prepare_cached("SELECT max(id) FROM execution")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
+        .map_err(explain)?;
+    Ok(last.unwrap_or(0))
+}
+
 /// One page of all rows after one.
 pub(crate) fn page(db: &Connection, after: i64, limit: i64) -> Result<Vec<(ExecutionId, Stored)>> {
-    let sql = format!("SELECT partition, uuid, {WHOLE_ROW} FROM execution WHERE id > ? ORDER BY id LIMIT ?");
+    const SQL: &str =
+        concat!("SELECT partition, uuid, ", whole_row!(), " FROM execution WHERE id > ? ORDER BY id LIMIT ?");
     let query = || -> rusqlite::Result<Vec<_>> {
-        db.prepare_cached(&sql)?
+        db.prepare_cached(SQL)?
             .query_map(params![after, limit], |row| {
                 let id = id_of(row, 0, 1)?;
                 Ok((id, whole_row(id, row, 2)?))

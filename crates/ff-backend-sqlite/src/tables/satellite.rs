@@ -5,11 +5,10 @@ use ff_core::ids::{AttemptIndex, ExecutionId};
 use ff_engine::codec::decode_record;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::Connection;
 
-use super::execution::address;
-use super::record;
-use crate::error::explain;
+use super::{execution, record};
+use crate::young::View;
 
 /// Bytes of a record that stands in the row; larger ones would be copied with every change of the execution.
 pub(crate) const ROW_BYTES_MAX: usize = 1_024;
@@ -104,16 +103,14 @@ pub(crate) fn decode(db: &Connection, key: &Key, cell: &Cell) -> Result<Option<R
 }
 
 /// The record, wherever it stands. Without its execution it has no row to stand in.
-pub(crate) fn load(db: &Connection, id: ExecutionId, satellite: Satellite) -> Result<Option<Record>> {
+pub(crate) fn load(view: View<'_>, id: ExecutionId, satellite: Satellite) -> Result<Option<Record>> {
     let key = satellite.key(id);
-    let (partition, uuid) = address(id);
+    if let Some(young) = view.young.get(id) {
+        return decode(view.db, &key, &young.cells[satellite as usize]);
+    }
     let sql = format!("SELECT {} FROM execution WHERE partition = ? AND uuid = ?", satellite.column());
-    let column: Option<Option<Vec<u8>>> = db
-        .prepare_cached(&sql)
-        .and_then(|mut statement| statement.query_row(params![partition, uuid], |row| row.get(0)).optional())
-        .map_err(explain)?;
-    match column {
-        Some(column) => decode(db, &key, &Cell::read(column)),
-        None => record::load(db, &key),
+    match execution::select(view.db, &sql, id, |row| row.get(0))? {
+        Some(column) => decode(view.db, &key, &Cell::read(column)),
+        None => record::load(view.db, &key),
     }
 }

@@ -17,10 +17,10 @@ use crate::connection::open_checkpointer;
 use crate::error::{Trouble, explain};
 
 /// Pages that are worth moving.
-const WORTHWHILE: i64 = 4_000;
+const WORTHWHILE: i64 = 2_000;
 
 /// Pages after which the log is to start over.
-const LONG: i64 = 12_000;
+const LONG: i64 = 4_000;
 
 /// Commits between two looks at the log.
 const COMMITS_BETWEEN_LOOKS: u32 = 8;
@@ -34,7 +34,7 @@ pub(super) struct Checkpointer {
 }
 
 /// Tells the thread now and then that the log has grown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Growth {
     looks: Sender<()>,
     commits: u32,

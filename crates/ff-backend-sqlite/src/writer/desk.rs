@@ -8,24 +8,23 @@ use ff_core::{Result, TimestampMs};
 use ff_engine::clock::Clock;
 use ff_engine::codec::encode_event;
 use ff_engine::event::Event;
-use ff_engine::index::{Bounds, Index, Listed, Topic};
+use ff_engine::index::{Bounds, Entry, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
 use rusqlite::Connection;
 
-use super::checkpointer::Checkpointer;
+use super::checkpointer::{Checkpointer, Growth};
 use super::flusher::{Committed, Durability, Flusher, Log, publish};
 use super::work::Work;
-use crate::error::explain;
+use crate::error::{Trouble, explain};
+use crate::hash::{HashMap, HashSet};
 use crate::indexes::Place;
 use crate::options::FlushedLog;
 use crate::tables;
 use crate::tables::event::Appended;
-use crate::tables::execution::Stored;
+use crate::tables::execution::{Change, Shadow, Stored, settled_keys, with_young_keys};
 use crate::topics::Topics;
-
-/// Keys come from this process, so a fast hash is safe enough; it is seeded all the same.
-pub(super) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+use crate::young::{Settled, View, Young};
 
 /// The store's time, never backwards in this process.
 #[derive(Clone)]
@@ -49,9 +48,11 @@ impl StoreClock {
     }
 }
 
-/// What flushes the log: a thread for groups, and a handle for what the writer does alone.
+/// What flushes the log: a thread beside the writer, and a handle for what the writer flushes itself.
 struct Flushing {
     flusher: Flusher,
+    /// Dropped before the thread that it tells, which ends when nobody can.
+    growth: Growth,
     checkpointer: Checkpointer,
     durability: Durability,
     log: Log,
@@ -60,14 +61,24 @@ struct Flushing {
 impl Flushing {
     fn start(log: &FlushedLog, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
         let (checkpointer, growth) = Checkpointer::start(&log.database, log.busy_timeout)?;
-        let flusher = Flusher::start(Log::new(log.path.clone()), durability.clone(), Arc::clone(topics), growth)?;
-        Ok(Self { flusher, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
+        let flusher =
+            Flusher::start(Log::new(log.path.clone()), durability.clone(), Arc::clone(topics), growth.clone())?;
+        Ok(Self { flusher, growth, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
+    }
+
+    /// Whether a group and all before it are on the disk.
+    fn has_flushed(&self, number: u64) -> bool {
+        self.durability.has_reached(number)
     }
 
     /// Flushes on the writer's own thread, up to and with a group.
-    fn flush(&mut self, number: u64) -> Result<()> {
-        let outcome = self.durability.check().and_then(|()| self.log.flush());
-        self.durability.advance(number, &outcome);
+    fn flush(&mut self, committed: &Committed) -> Result<()> {
+        let sound = self.durability.check();
+        let flushed = sound.and_then(|()| if committed.has_written { self.log.flush() } else { Ok(()) });
+        // The one beside may have failed meanwhile.
+        let outcome = flushed.and_then(|()| self.durability.check());
+        self.durability.advance(committed.number, &outcome);
+        self.growth.note();
         outcome
     }
 }
@@ -95,10 +106,15 @@ pub(crate) struct Desk {
     rare_lists: HashMap<(Index, Bounds), Vec<Listed>>,
     /// Whether there is any list of a kind, as long.
     kinds: HashMap<[u8; 2], bool>,
-    /// Events of the open group.
-    events: Vec<Appended>,
-    /// Rows that were written lately, as long: most executions are claimed and completed soon after they came.
+    /// Queues with nothing in the table, as long: work is mostly claimed while it is young.
+    drained: HashSet<Index>,
+    /// Rows that were written lately, as long: what was claimed is likely to be completed soon.
     recent: HashMap<ExecutionId, Stored>,
+    /// The executions that have no row yet, as the journal tells.
+    young: Young,
+    /// Whether the journal may tell more.
+    is_behind: bool,
+    young_max: usize,
 }
 
 impl Desk {
@@ -110,6 +126,7 @@ impl Desk {
         log: Option<&FlushedLog>,
         committed: Arc<AtomicU64>,
         durability: &Durability,
+        young_max: usize,
     ) -> Result<Self> {
         let flushing = log.map(|log| Flushing::start(log, durability, &topics)).transpose()?;
         let mut desk = Self {
@@ -125,8 +142,11 @@ impl Desk {
             rare: HashMap::default(),
             rare_lists: HashMap::default(),
             kinds: HashMap::default(),
-            events: Vec::new(),
+            drained: HashSet::default(),
             recent: HashMap::default(),
+            young: Young::default(),
+            is_behind: true,
+            young_max,
         };
         // Whatever others write from now on is news.
         desk.look_for_others()?;
@@ -140,23 +160,53 @@ impl Desk {
         }
         self.execute("BEGIN IMMEDIATE")?;
         // One that stayed open would keep every later one from beginning.
-        self.look_for_others().inspect_err(|_| self.roll_back())
+        self.look_for_others().and_then(|()| self.catch_up()).inspect_err(|_| self.roll_back())
+    }
+
+    /// Learns what others told in the journal.
+    fn catch_up(&mut self) -> Result<()> {
+        if self.is_behind {
+            self.young.catch_up(&self.db)?;
+            self.is_behind = false;
+        }
+        Ok(())
+    }
+
+    /// What is stored now.
+    pub(crate) fn view(&mut self) -> Result<View<'_>> {
+        self.catch_up()?;
+        Ok(View { db: &self.db, young: &self.young })
+    }
+
+    /// Refuses to go on when SQLite has ended the transaction by itself, as it does after some errors: what is written now would not be
+    /// a part of it.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.db.is_autocommit() {
+            return Err(Trouble::Io("an error ended the transaction; nothing of it was written".to_owned()).into());
+        }
+        Ok(())
     }
 
     /// Commits the group; it is durable when it is flushed.
     pub(super) fn commit(&mut self) -> Result<()> {
-        self.has_written |= !self.events.is_empty();
-        tables::event::append(&self.db, &self.events).map_err(explain)?;
-        self.events.clear();
+        self.check_open()?;
+        if self.young.commit(&self.db, self.young_max)? == Settled::SomeInQueues {
+            self.drained.clear();
+        }
         // Counted before it can be seen, so that a reader who sees it waits for its flush.
         self.committed.fetch_add(1, Ordering::AcqRel);
         self.execute("COMMIT").inspect_err(|_| self.give_up_number())
     }
 
-    /// Has a committed group flushed, then its news told and its callers answered.
-    pub(super) fn make_durable(&mut self, group: Vec<Box<dyn Work>>) {
+    /// Has a committed group flushed, then its news told and its callers answered: here while nobody waits for the writer, else beside it.
+    pub(super) fn make_durable(&mut self, group: Vec<Box<dyn Work>>, nobody_waits: bool) {
         let committed = self.hand_over(group);
-        match &self.flushing {
+        match &mut self.flushing {
+            // Without a flush of its own it has to wait for those before it.
+            Some(flushing) if nobody_waits && (committed.has_written || flushing.has_flushed(committed.number - 1)) => {
+                let outcome = flushing.flush(&committed);
+                publish(committed, &self.topics, &outcome);
+            }
             Some(flushing) => flushing.flusher.take_over(committed),
             None => publish(committed, &self.topics, &Ok(())),
         }
@@ -166,7 +216,7 @@ impl Desk {
     fn give_up_number(&mut self) {
         self.news.clear();
         self.has_written = false;
-        self.make_durable(Vec::new());
+        self.make_durable(Vec::new(), false);
     }
 
     fn hand_over(&mut self, group: Vec<Box<dyn Work>>) -> Committed {
@@ -189,8 +239,8 @@ impl Desk {
     pub(super) fn roll_back(&mut self) {
         self.news.clear();
         self.has_written = false;
-        self.events.clear();
         self.forget();
+        self.young = Young::default();
         // SQLite may have undone it by itself; then there is nothing to undo.
         let _ = self.execute("ROLLBACK");
     }
@@ -199,15 +249,28 @@ impl Desk {
         self.db.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map(drop).map_err(explain)
     }
 
-    /// Runs something in a transaction of its own.
-    pub(crate) fn alone<T>(&mut self, job: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    /// Runs something in a transaction of its own, with every event in its table.
+    pub(crate) fn alone<T>(&mut self, job: impl FnOnce(View<'_>) -> Result<T>) -> Result<T> {
         self.begin()?;
-        match job(&self.db).and_then(|out| self.commit().map(|()| out)) {
+        let settled = self.young.settle_events(&self.db);
+        self.end_alone(settled, job)
+    }
+
+    /// Runs something in a transaction of its own, with every event and every execution in its table.
+    pub(crate) fn alone_and_settled<T>(&mut self, job: impl FnOnce(View<'_>) -> Result<T>) -> Result<T> {
+        self.begin()?;
+        let settled = self.young.settle_all(&self.db);
+        self.end_alone(settled, job)
+    }
+
+    fn end_alone<T>(&mut self, settled: Result<()>, job: impl FnOnce(View<'_>) -> Result<T>) -> Result<T> {
+        let out = settled.and_then(|()| job(View { db: &self.db, young: &self.young }));
+        match out.and_then(|out| self.commit().map(|()| out)) {
             Ok(out) => {
                 self.forget();
                 self.has_written = true;
                 let committed = self.hand_over(Vec::new());
-                let outcome = self.flushing.as_mut().map_or(Ok(()), |flushing| flushing.flush(committed.number));
+                let outcome = self.flushing.as_mut().map_or(Ok(()), |flushing| flushing.flush(&committed));
                 publish(committed, &self.topics, &outcome);
                 outcome.map(|()| out)
             }
@@ -216,6 +279,13 @@ impl Desk {
                 Err(error)
             }
         }
+    }
+
+    /// Leaves a file that is plain to read. The journal holds all that is left undone, so nothing depends on it; another process that
+    /// writes is not waited for.
+    pub(super) fn close(mut self) {
+        let _ = self.db.busy_timeout(std::time::Duration::ZERO);
+        let _ = self.alone_and_settled(|_| Ok(()));
     }
 
     /// Looks whether another process wrote, and wakes everybody if so.
@@ -242,28 +312,68 @@ impl Desk {
         self.rare.clear();
         self.rare_lists.clear();
         self.kinds.clear();
+        self.drained.clear();
         self.recent.clear();
+        self.is_behind = true;
     }
 
     /// The row of an execution.
     pub(super) fn row(&self, id: ExecutionId) -> Result<Option<Stored>> {
-        match self.recent.get(&id) {
+        match self.young.get(id).or_else(|| self.recent.get(&id)) {
             Some(found) => Ok(Some(found.clone())),
-            None => tables::execution::load(&self.db, id),
+            None => tables::execution::load_settled(&self.db, id),
         }
     }
 
-    /// A row was written.
-    pub(super) fn keep(&mut self, id: ExecutionId, row: Stored) {
+    /// Writes what changed of an execution; `before` is what its columns hold.
+    pub(super) fn save_row(&mut self, id: ExecutionId, row: Stored, change: Change, before: &[Entry]) -> Result<()> {
+        if row.row == Stored::NO_ROW || self.young.get(id).is_some() {
+            self.young.put(id, row, change);
+            return Ok(());
+        }
+        let (old, new) = (Shadow::of(before), Shadow::of(&row.entries()));
+        tables::execution::update(&self.db, row.row, &change, &old, &new).map_err(explain)?;
+        if new.is_queued() {
+            self.drained.clear();
+        }
         if self.recent.len() >= RECENT_MAX {
             self.recent.clear();
         }
         self.recent.insert(id, row);
+        Ok(())
     }
 
-    /// A row was removed.
-    pub(super) fn drop_row(&mut self, id: ExecutionId) {
+    /// Removes a row.
+    pub(super) fn delete_row(&mut self, id: ExecutionId, row: i64) -> Result<()> {
         self.recent.remove(&id);
+        if self.young.remove(id) { Ok(()) } else { tables::execution::delete(&self.db, row).map_err(explain) }
+    }
+
+    /// Whether an execution has no row yet.
+    pub(super) fn is_young(&self, id: ExecutionId) -> bool {
+        self.young.get(id).is_some()
+    }
+
+    /// An execution that has no row yet.
+    pub(super) fn young(&self, id: ExecutionId) -> Option<&Stored> {
+        self.young.get(id)
+    }
+
+    /// Keys of executions in the order of an index; none if it is not an index of their columns.
+    pub(super) fn keys(&mut self, index: &Index, bounds: &Bounds) -> Result<Option<Vec<(Position, Key)>>> {
+        if self.drained.contains(index) {
+            return Ok(Some(with_young_keys(Vec::new(), &self.young, index, bounds)));
+        }
+        let Place::Columns(columns) = Place::of(index) else { return Ok(None) };
+        let settled = settled_keys(&self.db, &columns, bounds)?;
+        let asked_for_any = bounds.after.is_none() && bounds.until.is_none() && bounds.limit > 0;
+        if settled.is_empty() && asked_for_any && matches!(index, Index::Eligible(..)) {
+            if self.drained.len() >= RARE_MAX {
+                self.drained.clear();
+            }
+            self.drained.insert(index.clone());
+        }
+        Ok(Some(with_young_keys(settled, &self.young, index, bounds)))
     }
 
     /// Records that stand in an index; lists of rare ones are remembered.
@@ -271,14 +381,14 @@ impl Desk {
         if !matches!(index, Index::ClassesOfLane(_)) {
             return match Place::of(index) {
                 Place::Rows(list) if !self.has_lists_like(&list)? => Ok(Vec::new()),
-                _ => tables::list(&self.db, index, bounds),
+                _ => tables::list(View { db: &self.db, young: &self.young }, index, bounds),
             };
         }
         let asked = (index.clone(), bounds.clone());
         if let Some(listed) = self.rare_lists.get(&asked) {
             return Ok(listed.clone());
         }
-        let listed = tables::list(&self.db, index, bounds)?;
+        let listed = tables::list(View { db: &self.db, young: &self.young }, index, bounds)?;
         if self.rare_lists.len() >= RARE_MAX {
             self.rare_lists.clear();
         }
@@ -289,12 +399,12 @@ impl Desk {
     /// A stored record; rare ones are remembered.
     pub(super) fn load(&mut self, key: &Key) -> Result<Option<Record>> {
         if !is_rare(key) {
-            return tables::load(&self.db, key);
+            return tables::load(View { db: &self.db, young: &self.young }, key);
         }
         if let Some(found) = self.rare.get(key) {
             return Ok(found.clone());
         }
-        let found = tables::load(&self.db, key)?;
+        let found = tables::load(View { db: &self.db, young: &self.young }, key)?;
         if self.rare.len() >= RARE_MAX {
             self.rare.clear();
         }
@@ -330,9 +440,10 @@ impl Desk {
     pub(super) fn append(&mut self, event: &Event) -> Result<()> {
         let last = match self.last_event {
             Some(last) => last,
-            None => tables::event::extent(&self.db)?.last,
+            None => tables::event::extent(View { db: &self.db, young: &self.young })?.last,
         };
-        self.events.push(Appended { sequence: last + 1, at: event.at, body: encode_event(event)? });
+        self.young.append(Appended { sequence: last + 1, at: event.at, body: encode_event(event)? });
+        self.has_written = true;
         self.last_event = Some(last + 1);
         Ok(())
     }

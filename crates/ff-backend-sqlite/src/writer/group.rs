@@ -1,48 +1,97 @@
 //! Groups: many operations, one commit.
 
-use crossbeam_channel::Receiver;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ff_core::{EngineError, Result};
 
-use super::Job;
 use super::desk::Desk;
 use super::work::Work;
+use super::{Alone, Job};
 
 /// Operations that one commit carries at most.
-const GROUP_MAX: usize = 256;
+const GROUP_MAX: usize = 128;
 
-/// How often to look again for callers that were just answered and are about to ask again.
-const PATIENCE: usize = 24;
+/// How often to look again for callers that were just answered and are about to ask again, before sleeping.
+const LOOKS_IDLE: usize = 200;
 
-type Alone = Box<dyn FnOnce(&mut Desk) + Send>;
+/// The same before committing without them.
+const LOOKS_BUSY: usize = 24;
 
-/// Takes what waits, up to a job that wants to be alone. After a group of several, those that were answered are given a few moments
-/// to come back, as long as they do come; a single caller is never waited for.
-pub(super) fn gather(
-    first: Job,
-    queue: &Receiver<Job>,
+/// What waits for the writer.
+pub(super) struct Queue<'q> {
+    jobs: &'q Receiver<Job>,
+    /// What is to be done before anything else is taken.
+    alone: Option<Alone>,
+    /// How many the last group had.
     answered: usize,
-    group: &mut Vec<Box<dyn Work>>,
-) -> Option<Alone> {
-    let mut next = Some(first);
-    let mut patience = 0;
-    loop {
-        match next.take() {
-            Some(Job::Work(work)) => {
-                group.push(work);
-                patience = 0;
-            }
-            Some(Job::Alone(job)) => return Some(job),
-            Some(Job::Listen) => {}
-            None if group.len() < answered && patience < PATIENCE => {
-                patience += 1;
-                std::thread::yield_now();
-            }
-            None => return None,
+}
+
+/// What the writer is to do next.
+pub(super) enum Next {
+    /// Begin a group with this.
+    Group(Box<dyn Work>),
+    /// This, between two groups.
+    Alone(Alone),
+    /// Look around: nothing came for a while, or somebody began to listen.
+    Look,
+    /// End: nobody is left to ask for anything.
+    End,
+}
+
+impl<'q> Queue<'q> {
+    pub(super) const fn new(jobs: &'q Receiver<Job>) -> Self {
+        Self { jobs, alone: None, answered: 0 }
+    }
+
+    /// Whether nobody waits.
+    fn is_empty(&self) -> bool {
+        self.alone.is_none() && self.jobs.is_empty()
+    }
+
+    /// Waits for something to do, at most for `patience`, if that is given.
+    pub(super) fn wait(&mut self, patience: Option<Duration>) -> Next {
+        if let Some(job) = self.alone.take() {
+            return Next::Alone(job);
         }
-        if group.len() >= GROUP_MAX {
-            return None;
+        let job = match (self.look(0, LOOKS_IDLE), patience) {
+            (Some(job), _) => Ok(job),
+            (None, Some(patience)) => self.jobs.recv_timeout(patience),
+            (None, None) => self.jobs.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match job {
+            Ok(Job::Work(work)) => Next::Group(work),
+            Ok(Job::Alone(job)) => Next::Alone(job),
+            Ok(Job::Listen) | Err(RecvTimeoutError::Timeout) => Next::Look,
+            Err(RecvTimeoutError::Disconnected) => Next::End,
         }
-        next = queue.try_recv().ok();
+    }
+
+    /// The next operation for a group that has some.
+    fn next(&mut self, group: usize) -> Option<Box<dyn Work>> {
+        while self.alone.is_none() && group < GROUP_MAX {
+            match self.look(group, LOOKS_BUSY)? {
+                Job::Work(work) => return Some(work),
+                Job::Alone(job) => self.alone = Some(job),
+                Job::Listen => {}
+            }
+        }
+        None
+    }
+
+    /// Looks for a job. After a group of several, those that were answered are given a few moments to come back; a single caller is never
+    /// waited for.
+    fn look(&self, group: usize, looks: usize) -> Option<Job> {
+        for _ in 0..looks {
+            if let Ok(job) = self.jobs.try_recv() {
+                return Some(job);
+            }
+            if group.max(1) >= self.answered {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        None
     }
 }
 
@@ -54,12 +103,14 @@ enum Failure {
     Inside(EngineError),
 }
 
-/// Runs a group in one transaction; everybody is answered when it is durable. When it cannot be committed as a whole, each runs on its
-/// own, so that nobody pays for another's trouble.
-pub(super) fn run(desk: &mut Desk, mut group: Vec<Box<dyn Work>>) {
-    group.retain(|work| work.is_wanted());
-    match attempt(desk, &mut group) {
-        Ok(()) => desk.make_durable(group),
+/// Runs a group in one transaction, with all that come while it runs; everybody is answered when it is durable. When it cannot be
+/// committed as a whole, each runs on its own, so that nobody pays for another's trouble.
+pub(super) fn run(desk: &mut Desk, first: Box<dyn Work>, queue: &mut Queue<'_>) {
+    let mut group = Vec::with_capacity(queue.answered.max(1));
+    let outcome = attempt(desk, &mut group, Some(first), |group| queue.next(group));
+    queue.answered = group.len();
+    match outcome {
+        Ok(()) => desk.make_durable(group, queue.is_empty()),
         Err(Failure::Inside(_)) if group.len() > 1 => run_singly(desk, group),
         Err(Failure::Inside(error) | Failure::Outside(error)) => refuse(group, &error),
     }
@@ -68,9 +119,9 @@ pub(super) fn run(desk: &mut Desk, mut group: Vec<Box<dyn Work>>) {
 fn run_singly(desk: &mut Desk, group: Vec<Box<dyn Work>>) {
     let mut group = group.into_iter();
     while let Some(work) = group.next() {
-        let mut single = vec![work];
-        match attempt(desk, &mut single) {
-            Ok(()) => desk.make_durable(single),
+        let mut single = Vec::new();
+        match attempt(desk, &mut single, Some(work), |_| None) {
+            Ok(()) => desk.make_durable(single, true),
             Err(Failure::Inside(error)) => refuse(single, &error),
             // Whoever keeps this one out keeps out the others, and each would wait as long.
             Err(Failure::Outside(error)) => {
@@ -87,14 +138,34 @@ fn refuse(group: Vec<Box<dyn Work>>, error: &EngineError) {
     }
 }
 
-fn attempt(desk: &mut Desk, group: &mut [Box<dyn Work>]) -> Result<(), Failure> {
-    if group.is_empty() {
-        return Ok(());
+fn attempt(
+    desk: &mut Desk,
+    group: &mut Vec<Box<dyn Work>>,
+    mut next: Option<Box<dyn Work>>,
+    mut more: impl FnMut(usize) -> Option<Box<dyn Work>>,
+) -> Result<(), Failure> {
+    let begun = desk.begin();
+    let mut run = || -> Result<()> {
+        while let Some(mut work) = next.take() {
+            let ran = if work.is_wanted() { work.run(desk) } else { Ok(()) };
+            group.push(work);
+            ran?;
+            next = more(group.len());
+        }
+        desk.commit()
+    };
+    match begun {
+        Ok(()) => run().map_err(|error| {
+            desk.roll_back();
+            Failure::Inside(error)
+        }),
+        Err(error) => {
+            // Whoever waits by now would wait in turn for the same lock.
+            while let Some(work) = next.take() {
+                group.push(work);
+                next = more(group.len());
+            }
+            Err(Failure::Outside(error))
+        }
     }
-    desk.begin().map_err(Failure::Outside)?;
-    let run = group.iter_mut().try_for_each(|work| work.run(desk));
-    run.and_then(|()| desk.commit()).map_err(|error| {
-        desk.roll_back();
-        Failure::Inside(error)
-    })
 }

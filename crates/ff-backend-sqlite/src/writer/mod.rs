@@ -4,6 +4,8 @@ mod checkpointer;
 mod desk;
 mod flusher;
 mod group;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod work;
 
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, Sender};
 use ff_core::Result;
 use ff_engine::store::Op;
 use tokio::sync::oneshot;
@@ -22,14 +24,17 @@ pub(crate) use work::Work;
 
 use crate::error::Trouble;
 use crate::topics::Topics;
+use group::{Next, Queue};
 use work::Transaction;
+
+type Alone = Box<dyn FnOnce(&mut Desk) + Send>;
 
 /// Something for the writer to do.
 pub(crate) enum Job {
     /// A part of the next group.
     Work(Box<dyn Work>),
     /// On its own, between two groups.
-    Alone(Box<dyn FnOnce(&mut Desk) + Send>),
+    Alone(Alone),
     /// Somebody began to listen for news.
     Listen,
 }
@@ -99,32 +104,14 @@ impl Drop for Writer {
     }
 }
 
-fn serve(mut desk: Desk, queue: &Receiver<Job>, topics: &Topics, poll_interval: Duration) {
-    let mut answered = 0;
+fn serve(mut desk: Desk, jobs: &Receiver<Job>, topics: &Topics, poll_interval: Duration) {
+    let mut queue = Queue::new(jobs);
     loop {
-        let first = if topics.has_listeners() {
-            match queue.recv_timeout(poll_interval) {
-                Ok(job) => job,
-                Err(RecvTimeoutError::Timeout) => {
-                    desk.look_around();
-                    continue;
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        } else {
-            match queue.recv() {
-                Ok(job) => job,
-                Err(_) => return,
-            }
-        };
-        let mut group = Vec::new();
-        let alone = group::gather(first, queue, answered, &mut group);
-        answered = group.len();
-        if !group.is_empty() {
-            group::run(&mut desk, group);
-        }
-        if let Some(job) = alone {
-            job(&mut desk);
+        match queue.wait(topics.has_listeners().then_some(poll_interval)) {
+            Next::Group(first) => group::run(&mut desk, first, &mut queue),
+            Next::Alone(job) => job(&mut desk),
+            Next::Look => desk.look_around(),
+            Next::End => return desk.close(),
         }
         desk.tidy();
     }

@@ -16,19 +16,22 @@ use ff_engine::index::{Bounds, Entry, Index, Listed, Topic};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
-use ff_engine::store::{Reach, Tx};
+use ff_engine::store::{Op, Reach, Tx};
 
-use super::desk::{Desk, HashMap};
+use super::desk::Desk;
 use crate::error::explain;
+use crate::hash::HashMap;
 use crate::indexes::Place;
-use crate::tables::execution::{Change, Shadow, Stored};
+use crate::tables::execution::{Change, Stored};
 use crate::tables::satellite::{self, Cell, Satellite};
-use crate::tables::{self, entry, execution, record};
+use crate::tables::{self, entry, record};
 
 pub(crate) struct SqliteTx<'d> {
     desk: &'d mut Desk,
     now: TimestampMs,
     reach: Reach,
+    /// An execution of which nothing is stored.
+    newborn: Option<ExecutionId>,
     /// Rows of executions that were read.
     rows: HashMap<ExecutionId, Option<Stored>>,
     /// Other records that were read.
@@ -37,12 +40,25 @@ pub(crate) struct SqliteTx<'d> {
 }
 
 impl<'d> SqliteTx<'d> {
-    pub(crate) fn new(desk: &'d mut Desk, reach: Reach) -> Self {
-        let now = desk.clock.now();
-        Self { desk, now, reach, rows: HashMap::default(), seen: HashMap::default(), overlay: Overlay::default() }
+    pub(crate) fn new(desk: &'d mut Desk, op: &impl Op) -> Self {
+        Self {
+            now: desk.clock.now(),
+            desk,
+            reach: op.reach(),
+            newborn: op.newborn(),
+            rows: HashMap::default(),
+            seen: HashMap::default(),
+            overlay: Overlay::default(),
+        }
     }
 
     fn row(&mut self, id: ExecutionId) -> Result<Option<&Stored>> {
+        if self.desk.is_young(id) {
+            return Ok(self.desk.young(id));
+        }
+        if self.newborn == Some(id) {
+            return Ok(None);
+        }
         match self.rows.entry(id) {
             HashEntry::Occupied(known) => Ok(known.into_mut().as_ref()),
             HashEntry::Vacant(place) => Ok(place.insert(self.desk.row(id)?).as_ref()),
@@ -55,14 +71,20 @@ impl<'d> SqliteTx<'d> {
             let record = found.record.clone()?;
             return Ok(Some(if matches!(key.name, Name::Fence(_)) { tables::ownership(record) } else { record }));
         }
+        let cell = match Satellite::of(key) {
+            Some((id, satellite)) => self.row(id)?.map(|found| found.cells[satellite as usize].clone()),
+            None => None,
+        };
+        match cell {
+            Some(Cell::Absent) => return Ok(None),
+            Some(Cell::Known(record)) => return Ok(Some(record)),
+            _ => {}
+        }
         if let Some(found) = self.seen.get(key) {
             return Ok(found.clone());
         }
-        let found = match Satellite::of(key) {
-            Some((id, satellite)) => match self.row(id)?.map(|found| found.cells[satellite as usize].clone()) {
-                Some(cell) => satellite::decode(&self.desk.db, key, &cell)?,
-                None => record::load(&self.desk.db, key)?,
-            },
+        let found = match cell {
+            Some(cell) => satellite::decode(&self.desk.db, key, &cell)?,
             None => self.desk.load(key)?,
         };
         self.seen.insert(key.clone(), found.clone());
@@ -91,12 +113,12 @@ impl<'d> SqliteTx<'d> {
     fn look_up(&mut self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
         let mut lists = Vec::with_capacity(indexes.len());
         for index in indexes {
-            let Place::Columns(columns) = Place::of(index) else {
+            let Some(keys) = self.desk.keys(index, bounds)? else {
                 lists.push(self.desk.list(index, bounds)?);
                 continue;
             };
-            let mut listed = Vec::new();
-            for (position, key) in execution::keys(&self.desk.db, &columns, bounds)? {
+            let mut listed = Vec::with_capacity(keys.len());
+            for (position, key) in keys {
                 if let Some(record) = self.stored(&key)? {
                     listed.push(Listed { index: index.clone(), position, record });
                 }
@@ -108,6 +130,7 @@ impl<'d> SqliteTx<'d> {
 
     /// Writes what the operation decided.
     pub(crate) fn apply(mut self) -> Result<()> {
+        self.desk.check_open()?;
         let Overlay { changes, events } = std::mem::take(&mut self.overlay);
         if !changes.is_empty() {
             self.desk.wrote();
@@ -168,11 +191,11 @@ impl<'d> SqliteTx<'d> {
             Some(found) => found,
             None => self.new_row(id, &mut change)?,
         };
+        let before = after.entries();
         if let Some(Some(record)) = wanted.execution {
-            let before = after.entries();
-            let entries: Arc<[Entry]> = record.entries().into();
+            let entries = Arc::new(record.entries());
             self.move_entries(&encode_key(&Key::execution(id)), &before, &entries)?;
-            change.execution = Some((encode_record(record)?, Shadow::of(&before), Shadow::of(&entries)));
+            change.body = Some(encode_record(record)?);
             after.record = Ok(record.clone());
             after.entries = Some(entries);
         }
@@ -188,19 +211,13 @@ impl<'d> SqliteTx<'d> {
         if change.is_empty() {
             return Ok(());
         }
-        after.row = match after.row {
-            Stored::NO_ROW => execution::insert(&self.desk.db, id, &change),
-            row => execution::update(&self.desk.db, row, &change),
-        }
-        .map_err(explain)?;
-        self.desk.keep(id, after);
-        Ok(())
+        self.desk.save_row(id, after, change, &before)
     }
 
     /// A row for an execution that has none; records that were there before it stay where they are.
     fn new_row(&self, id: ExecutionId, change: &mut Change) -> Result<Stored> {
         let mut row = Stored::missing();
-        if !record::has_any_of(&self.desk.db, id)? {
+        if self.newborn == Some(id) || !record::has_any_of(&self.desk.db, id)? {
             return Ok(row);
         }
         for satellite in Satellite::ALL {
@@ -260,10 +277,9 @@ impl<'d> SqliteTx<'d> {
                 }
             }
         }
-        self.desk.drop_row(id);
         let Some(found) = stored else { return Ok(()) };
         self.move_entries(&encode_key(&Key::execution(id)), &found.entries(), &[])?;
-        execution::delete(&self.desk.db, found.row).map_err(explain)
+        self.desk.delete_row(id, found.row)
     }
 
     /// Columns and keys carry their own entries; all others have rows.

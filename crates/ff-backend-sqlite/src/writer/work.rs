@@ -45,7 +45,7 @@ impl<O: Op> Work for Transaction<O> {
     }
 
     fn run(&mut self, desk: &mut Desk) -> Result<()> {
-        let mut tx = SqliteTx::new(desk, self.op.reach());
+        let mut tx = SqliteTx::new(desk, &*self.op);
         // Writes are applied after the operation has decided, so one that panics leaves nothing behind.
         let ran = catch_unwind(AssertUnwindSafe(|| finish(self.op.run(&mut tx))));
         match ran {

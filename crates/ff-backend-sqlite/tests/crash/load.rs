@@ -49,6 +49,8 @@ pub(crate) struct Orders {
     pub(crate) round: usize,
     pub(crate) fast_paths: bool,
     pub(crate) full: bool,
+    /// How many executions stay young.
+    pub(crate) young_max: usize,
     /// Bytes that inputs have beyond their mark: with many of them the log soon has to be moved into the file.
     pub(crate) padding: usize,
     /// Whether completions are acknowledged and not made: a store that forgets.
@@ -58,7 +60,8 @@ pub(crate) struct Orders {
 impl Orders {
     pub(crate) fn options(&self) -> SqliteOptions {
         let synchronous = if self.full { Synchronous::Full } else { Synchronous::Normal };
-        SqliteOptions::file(&self.file).fast_paths(self.fast_paths).synchronous(synchronous)
+        let options = SqliteOptions::file(&self.file).fast_paths(self.fast_paths);
+        options.synchronous(synchronous).young_max(self.young_max)
     }
 }
 

@@ -85,13 +85,16 @@ fn plans(rounds: usize, directory: &Path) -> Vec<Plan> {
             fast_paths: number % 3 != 2,
             // Even without, the operating system has every commit before its answer, and that is all a killed process needs.
             full: number % 4 != 3,
+            young_max: [1_000, 4, 40][number % 3],
             padding: 0,
             forgets: false,
         };
         plans.push(Plan { orders, rounds: ROUNDS_PER_FILE.min(rounds - heavy - left), answers: 1..=150 });
     }
     let file = directory.join("heavy.db");
-    let orders = Orders { file, seed: 0, round: 0, fast_paths: true, full: true, padding: 60_000, forgets: false };
+    let (seed, round) = (0, 0);
+    let orders =
+        Orders { file, seed, round, fast_paths: true, full: true, young_max: 100, padding: 60_000, forgets: false };
     plans.push(Plan { orders, rounds: heavy, answers: 300..=1_500 });
     plans
 }
@@ -139,7 +142,9 @@ fn kill_again_and_again(plan: &Plan, rng: &mut fastrand::Rng, tally: &mut Tally)
 fn a_loss() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("crash.db");
-    let mut orders = Orders { file, seed: 7, round: 0, fast_paths: true, full: true, padding: 0, forgets: true };
+    let (seed, round) = (7, 0);
+    let mut orders =
+        Orders { file, seed, round, fast_paths: true, full: true, young_max: 100, padding: 0, forgets: true };
     let mut model = Model::default();
     for round in 0..ROUNDS_PER_FILE {
         orders.round = round;

@@ -76,7 +76,9 @@ struct Tally {
 pub(crate) fn run(orders: &Orders) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     runtime.expect("a runtime").block_on(async {
-        let store = SqliteStore::open(SqliteOptions::file(&orders.file)).await.expect("the file opens");
+        // Few, so that each process settles what the other has created.
+        let options = SqliteOptions::file(&orders.file).young_max(100);
+        let store = SqliteStore::open(options).await.expect("the file opens");
         let backend = Arc::new(Engine::open(store, Settings::default()).await.expect("the engine opens"));
         seed_secret(&*backend).await;
         let seal = Seal::of(&backend).await;

@@ -1,0 +1,55 @@
+//! What has not been flushed is not told, whoever asks.
+
+use std::process::Command;
+use std::sync::atomic::AtomicU64;
+use std::sync::mpsc;
+
+use ff_engine::clock::SystemClock;
+
+use super::*;
+use crate::connection::open_writer;
+use crate::options::{FlushedLog, SqliteOptions};
+
+struct Told(mpsc::Sender<Result<()>>);
+
+impl Work for Told {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn run(&mut self, _: &mut Desk) -> Result<()> {
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<()>) {
+        self.0.send(outcome).unwrap();
+    }
+}
+
+#[test]
+fn a_group_that_wrote_nothing_waits_for_the_flush_of_those_before_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let (database, pipe) = (directory.path().join("flow.db"), directory.path().join("pipe"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let options = SqliteOptions::file(&database);
+    // A pipe in place of the log: it opens when somebody opens its other end, and it cannot be flushed.
+    let log = FlushedLog { path: pipe.clone(), database, busy_timeout: options.busy_timeout };
+    let db = open_writer(&options).unwrap();
+    let (clock, topics) = (StoreClock::new(Arc::new(SystemClock::default())), Arc::new(Topics::new()));
+    let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
+    let mut desk = Desk::new(db, clock, topics, Some(&log), committed, &durability, 100).unwrap();
+    let (told, answers) = mpsc::channel();
+    let mut commit = |wrote: bool, nobody_waits: bool| {
+        desk.begin().unwrap();
+        if wrote {
+            desk.wrote();
+        }
+        desk.commit().unwrap();
+        desk.make_durable(vec![Box::new(Told(told.clone()))], nobody_waits);
+    };
+    commit(true, false);
+    commit(false, true);
+    assert!(answers.try_recv().is_err(), "nothing is on the disk yet");
+    drop(std::fs::File::options().write(true).open(&pipe).unwrap());
+    assert!(answers.recv().unwrap().is_err() && answers.recv().unwrap().is_err(), "the flush failed");
+}
