@@ -202,8 +202,12 @@ impl Young {
         self.events.back().map(|(_, event)| event.sequence)
     }
 
-    /// Reads the lines that are not known yet.
+    /// Reads the lines that are not known yet. Half of them would be worse than none, so after an error nothing is known.
     pub(crate) fn catch_up(&mut self, db: &Connection) -> Result<()> {
+        self.read_on(db).inspect_err(|_| *self = Self::default())
+    }
+
+    fn read_on(&mut self, db: &Connection) -> Result<()> {
         if self.journal.resume(db)? == Found::Anew {
             *self = Self { journal: std::mem::take(&mut self.journal), ..Self::default() };
         }
@@ -402,8 +406,7 @@ impl Watcher {
     /// Reads at one moment.
     pub(crate) fn at_one_moment<T>(&mut self, job: impl FnOnce(View<'_>) -> Result<T>) -> Result<T> {
         let db = self.db.unchecked_transaction().map_err(explain)?;
-        // Half of the lines would be worse than none.
-        self.young.catch_up(&db).inspect_err(|_| self.young = Young::default())?;
+        self.young.catch_up(&db)?;
         job(View { db: &db, young: &self.young })
     }
 }
