@@ -66,20 +66,10 @@ impl Flushing {
         Ok(Self { flusher, growth, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
     }
 
-    /// Whether a group and all before it are on the disk.
-    fn has_flushed(&self, number: u64) -> bool {
-        self.durability.has_reached(number)
-    }
-
     /// Flushes on the writer's own thread, up to and with a group.
     fn flush(&mut self, committed: &Committed) -> Result<()> {
-        let sound = self.durability.check();
-        let flushed = sound.and_then(|()| if committed.has_written { self.log.flush() } else { Ok(()) });
-        // The one beside may have failed meanwhile.
-        let outcome = flushed.and_then(|()| self.durability.check());
-        self.durability.advance(committed.number, &outcome);
         self.growth.note();
-        outcome
+        self.durability.flush(&mut self.log, committed.number, committed.has_written)
     }
 }
 
@@ -175,7 +165,12 @@ impl Desk {
     /// What is stored now.
     pub(crate) fn view(&mut self) -> Result<View<'_>> {
         self.catch_up()?;
-        Ok(View { db: &self.db, young: &self.young })
+        Ok(self.known())
+    }
+
+    /// What is stored, as far as it is known: everything, inside of a transaction.
+    fn known(&self) -> View<'_> {
+        View { db: &self.db, young: &self.young }
     }
 
     /// Refuses to go on when SQLite has ended the transaction by itself, as it does after some errors: what is written now would not be
@@ -203,7 +198,9 @@ impl Desk {
         let committed = self.hand_over(group);
         match &mut self.flushing {
             // Without a flush of its own it has to wait for those before it.
-            Some(flushing) if nobody_waits && (committed.has_written || flushing.has_flushed(committed.number - 1)) => {
+            Some(flushing)
+                if nobody_waits && (committed.has_written || flushing.durability.has_reached(committed.number - 1)) =>
+            {
                 let outcome = flushing.flush(&committed);
                 publish(committed, &self.topics, &outcome);
             }
@@ -264,7 +261,7 @@ impl Desk {
     }
 
     fn end_alone<T>(&mut self, settled: Result<()>, job: impl FnOnce(View<'_>) -> Result<T>) -> Result<T> {
-        let out = settled.and_then(|()| job(View { db: &self.db, young: &self.young }));
+        let out = settled.and_then(|()| job(self.known()));
         match out.and_then(|out| self.commit().map(|()| out)) {
             Ok(out) => {
                 self.forget();
@@ -349,11 +346,6 @@ impl Desk {
         if self.young.remove(id) { Ok(()) } else { tables::execution::delete(&self.db, row).map_err(explain) }
     }
 
-    /// Whether an execution has no row yet.
-    pub(super) fn is_young(&self, id: ExecutionId) -> bool {
-        self.young.get(id).is_some()
-    }
-
     /// An execution that has no row yet.
     pub(super) fn young(&self, id: ExecutionId) -> Option<&Stored> {
         self.young.get(id)
@@ -381,14 +373,14 @@ impl Desk {
         if !matches!(index, Index::ClassesOfLane(_)) {
             return match Place::of(index) {
                 Place::Rows(list) if !self.has_lists_like(&list)? => Ok(Vec::new()),
-                _ => tables::list(View { db: &self.db, young: &self.young }, index, bounds),
+                _ => tables::list(self.known(), index, bounds),
             };
         }
         let asked = (index.clone(), bounds.clone());
         if let Some(listed) = self.rare_lists.get(&asked) {
             return Ok(listed.clone());
         }
-        let listed = tables::list(View { db: &self.db, young: &self.young }, index, bounds)?;
+        let listed = tables::list(self.known(), index, bounds)?;
         if self.rare_lists.len() >= RARE_MAX {
             self.rare_lists.clear();
         }
@@ -399,12 +391,12 @@ impl Desk {
     /// A stored record; rare ones are remembered.
     pub(super) fn load(&mut self, key: &Key) -> Result<Option<Record>> {
         if !is_rare(key) {
-            return tables::load(View { db: &self.db, young: &self.young }, key);
+            return tables::load(self.known(), key);
         }
         if let Some(found) = self.rare.get(key) {
             return Ok(found.clone());
         }
-        let found = tables::load(View { db: &self.db, young: &self.young }, key)?;
+        let found = tables::load(self.known(), key)?;
         if self.rare.len() >= RARE_MAX {
             self.rare.clear();
         }
@@ -440,7 +432,7 @@ impl Desk {
     pub(super) fn append(&mut self, event: &Event) -> Result<()> {
         let last = match self.last_event {
             Some(last) => last,
-            None => tables::event::extent(View { db: &self.db, young: &self.young })?.last,
+            None => tables::event::extent(self.known())?.last,
         };
         self.young.append(Appended { sequence: last + 1, at: event.at, body: encode_event(event)? });
         self.has_written = true;

@@ -61,12 +61,16 @@ impl Durability {
         self.check()
     }
 
-    /// A flush that began after this group was committed has ended.
-    pub(super) fn advance(&self, number: u64, outcome: &Result<()>) {
+    /// Flushes the log up to and with a group, unless nothing was written. After a flush that failed, here or
+    /// beside, the next one may succeed, but what it follows in the log is lost all the same.
+    pub(super) fn flush(&self, log: &mut Log, number: u64, has_written: bool) -> Result<()> {
+        let flushed = self.check().and_then(|()| if has_written { log.flush() } else { Ok(()) });
+        let outcome = flushed.and_then(|()| self.check());
         if outcome.is_err() {
             self.has_failed.store(true, Ordering::Release);
         }
         self.flushed.send_modify(|flushed| *flushed = number.max(*flushed));
+        outcome
     }
 }
 
@@ -137,12 +141,8 @@ fn serve(mut log: Log, mut growth: Growth, durability: &Durability, topics: &Top
         let mut all = vec![first];
         all.extend(queue.try_iter());
         let has_written = all.iter().any(|committed| committed.has_written);
-        // After a flush that failed the next one may succeed, but what it follows in the log is lost all the same.
-        let flushed = durability.check().and_then(|()| if has_written { log.flush() } else { Ok(()) });
-        let outcome = flushed.and_then(|()| durability.check());
-        if let Some(last) = all.last() {
-            durability.advance(last.number, &outcome);
-        }
+        let number = all.iter().map(|committed| committed.number).max().unwrap_or(0);
+        let outcome = durability.flush(&mut log, number, has_written);
         growth.note();
         for committed in all {
             publish(committed, topics, &outcome);
@@ -157,48 +157,5 @@ pub(super) fn publish(committed: Committed, topics: &Topics, outcome: &Result<()
     }
     for work in committed.group {
         work.answer(outcome.clone());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-    use crate::writer::Desk;
-
-    struct Told(mpsc::Sender<Result<()>>);
-
-    impl Work for Told {
-        fn is_wanted(&self) -> bool {
-            true
-        }
-
-        fn run(&mut self, _: &mut Desk) -> Result<()> {
-            Ok(())
-        }
-
-        fn answer(self: Box<Self>, outcome: Result<()>) {
-            self.0.send(outcome).unwrap();
-        }
-    }
-
-    #[test]
-    fn after_a_failed_flush_no_group_is_answered_with_success() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("log");
-        let (growth, durability) = (Growth::unheard(), Durability::new());
-        let flusher =
-            Flusher::start(Log::new(path.clone()), durability.clone(), Arc::new(Topics::new()), growth).unwrap();
-        let (told, answers) = mpsc::channel();
-        let answer_to = |number, has_written| {
-            let group: Vec<Box<dyn Work>> = vec![Box::new(Told(told.clone()))];
-            flusher.take_over(Committed { number, has_written, group, news: Vec::new() });
-            answers.recv().unwrap()
-        };
-        assert!(answer_to(1, true).is_err(), "there is no log to flush");
-        File::create(&path).unwrap();
-        assert!(answer_to(2, true).is_err(), "it was committed behind what is lost");
-        assert!(answer_to(3, false).is_err(), "it may have seen what is lost");
     }
 }

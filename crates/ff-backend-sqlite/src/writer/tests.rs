@@ -1,11 +1,14 @@
 //! What has not been flushed is not told, whoever asks.
 
+use std::fs::File;
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
 use ff_engine::clock::SystemClock;
 
+use super::checkpointer::Growth;
+use super::flusher::{Committed, Flusher, Log};
 use super::*;
 use crate::connection::open_writer;
 use crate::options::{FlushedLog, SqliteOptions};
@@ -24,6 +27,27 @@ impl Work for Told {
     fn answer(self: Box<Self>, outcome: Result<()>) {
         self.0.send(outcome).unwrap();
     }
+}
+
+fn group(told: &mpsc::Sender<Result<()>>) -> Vec<Box<dyn Work>> {
+    vec![Box::new(Told(told.clone()))]
+}
+
+#[test]
+fn after_a_failed_flush_no_group_is_answered_with_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("log");
+    let (log, topics) = (Log::new(path.clone()), Arc::new(Topics::new()));
+    let flusher = Flusher::start(log, Durability::new(), topics, Growth::unheard()).unwrap();
+    let (told, answers) = mpsc::channel();
+    let answer_to = |number, has_written| {
+        flusher.take_over(Committed { number, has_written, group: group(&told), news: Vec::new() });
+        answers.recv().unwrap()
+    };
+    assert!(answer_to(1, true).is_err(), "there is no log to flush");
+    File::create(&path).unwrap();
+    assert!(answer_to(2, true).is_err(), "it was committed behind what is lost");
+    assert!(answer_to(3, false).is_err(), "it may have seen what is lost");
 }
 
 #[test]
@@ -45,11 +69,11 @@ fn a_group_that_wrote_nothing_waits_for_the_flush_of_those_before_it() {
             desk.wrote();
         }
         desk.commit().unwrap();
-        desk.make_durable(vec![Box::new(Told(told.clone()))], nobody_waits);
+        desk.make_durable(group(&told), nobody_waits);
     };
     commit(true, false);
     commit(false, true);
     assert!(answers.try_recv().is_err(), "nothing is on the disk yet");
-    drop(std::fs::File::options().write(true).open(&pipe).unwrap());
+    drop(File::options().write(true).open(&pipe).unwrap());
     assert!(answers.recv().unwrap().is_err() && answers.recv().unwrap().is_err(), "the flush failed");
 }

@@ -53,7 +53,7 @@ impl<'d> SqliteTx<'d> {
     }
 
     fn row(&mut self, id: ExecutionId) -> Result<Option<&Stored>> {
-        if self.desk.is_young(id) {
+        if self.desk.young(id).is_some() {
             return Ok(self.desk.young(id));
         }
         if self.newborn == Some(id) {
