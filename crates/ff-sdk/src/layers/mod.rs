@@ -1,0 +1,1 @@
+//! Behaviour around every operation of a backend.

@@ -1,0 +1,3 @@
+//! Workers and clients of FlowFabric: handlers as ordinary async functions, over any backend.
+
+pub mod layers;
