@@ -108,3 +108,14 @@ fn report(what: &str, items: &[impl std::fmt::Display]) {
         println!("{what}: {item}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_know_of_every_operation_whether_it_may_be_repeated() {
+        let known: BTreeSet<_> = ff_core::backend::layer::operations().map(|(op, _)| op).collect();
+        assert_eq!(known, lines(OPERATIONS).collect());
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ff_core::Result;
-use ff_core::backend::layer::{Around, BoxFuture};
+use ff_core::backend::layer::{Around, BoxFuture, Call};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -55,12 +55,13 @@ fn outcome_of(value: &Value) -> String {
 }
 
 impl Around for Recorder {
-    fn around<'a, T>(&'a self, op: &'static str, call: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>>
+    fn around<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Serialize + Send + 'a,
+        C: Call<'a, T>,
     {
         Box::pin(async move {
-            let answer = call.await;
+            let answer = call.once().await;
             match &answer {
                 Ok(answer) => outcomes_of(answer).into_iter().for_each(|outcome| self.record(op, outcome)),
                 Err(error) => self.record(op, format!("error:{}", error.code())),
@@ -69,16 +70,13 @@ impl Around for Recorder {
         })
     }
 
-    fn around_subscription<'a, T>(
-        &'a self,
-        op: &'static str,
-        call: BoxFuture<'a, Result<T>>,
-    ) -> BoxFuture<'a, Result<T>>
+    fn around_subscription<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Send + 'a,
+        C: Call<'a, T>,
     {
         Box::pin(async move {
-            let answer = call.await;
+            let answer = call.once().await;
             self.record(op, answer.as_ref().map_or_else(|e| format!("error:{}", e.code()), |_| "ok".to_owned()));
             answer
         })

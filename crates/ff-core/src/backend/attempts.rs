@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::blob::Blob;
 use crate::error::{EngineError, ErrorSummary, Result};
 use crate::handle::Handle;
@@ -257,47 +257,19 @@ pub trait Attempts: Send + Sync {
     async fn wait_children(&self, handle: &Handle) -> Result<()>;
 }
 
-#[async_trait]
-impl<B: Attempts, L: Around> Attempts for Layered<B, L> {
-    async fn progress(&self, handle: &Handle, percent: Option<u8>, message: Option<&str>) -> Result<()> {
-        self.layer.around("progress", self.inner.progress(handle, percent, message)).await
-    }
-
-    async fn complete(&self, handle: &Handle, result_payload: Option<Blob>) -> Result<()> {
-        self.layer.around("complete", self.inner.complete(handle, result_payload)).await
-    }
-
-    async fn complete_execution(&self, args: CompleteExecutionArgs) -> Result<CompleteExecutionResult> {
-        self.layer.around("complete_execution", self.inner.complete_execution(args)).await
-    }
-
-    async fn complete_many(&self, items: Vec<CompleteManyItem>) -> Result<Vec<CompleteManyOutcome>> {
-        self.layer.around("complete_many", self.inner.complete_many(items)).await
-    }
-
-    async fn fail(&self, handle: &Handle, reason: FailureReason, class: FailureClass) -> Result<FailOutcome> {
-        self.layer.around("fail", self.inner.fail(handle, reason, class)).await
-    }
-
-    async fn fail_execution(&self, args: FailExecutionArgs) -> Result<FailExecutionResult> {
-        self.layer.around("fail_execution", self.inner.fail_execution(args)).await
-    }
-
-    async fn cancel(&self, handle: &Handle, reason: &str) -> Result<()> {
-        self.layer.around("cancel", self.inner.cancel(handle, reason)).await
-    }
-
-    async fn cancel_execution(&self, args: CancelExecutionArgs) -> Result<CancelExecutionResult> {
-        self.layer.around("cancel_execution", self.inner.cancel_execution(args)).await
-    }
-
-    async fn delay(&self, handle: &Handle, delay_until: TimestampMs) -> Result<()> {
-        self.layer.around("delay", self.inner.delay(handle, delay_until)).await
-    }
-
-    async fn wait_children(&self, handle: &Handle) -> Result<()> {
-        self.layer.around("wait_children", self.inner.wait_children(handle)).await
-    }
+forward! { Attempts,
+    progress(handle: &Handle, percent: Option<u8>, message: Option<&str>) -> () => Safe;
+    complete(handle: &Handle, result_payload: Option<Blob>) -> () => Safe;
+    complete_execution(args: CompleteExecutionArgs) -> CompleteExecutionResult
+        => SafeIfNamed(args.fence.lease_id.is_some());
+    complete_many(items: Vec<CompleteManyItem>) -> Vec<CompleteManyOutcome> => Safe;
+    fail(handle: &Handle, reason: FailureReason, class: FailureClass) -> FailOutcome => Safe;
+    fail_execution(args: FailExecutionArgs) -> FailExecutionResult
+        => SafeIfNamed(args.fence.lease_id.is_some());
+    cancel(handle: &Handle, reason: &str) -> () => Safe;
+    cancel_execution(args: CancelExecutionArgs) -> CancelExecutionResult => Safe;
+    delay(handle: &Handle, delay_until: TimestampMs) -> () => Safe;
+    wait_children(handle: &Handle) -> () => Safe;
 }
 
 #[cfg(test)]

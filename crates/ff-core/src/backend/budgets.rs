@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::TimestampMs;
 use crate::error::{EngineError, Result};
 use crate::handle::Handle;
@@ -386,45 +386,17 @@ pub trait Budgets: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Budgets, L: Around> Budgets for Layered<B, L> {
-    async fn create_budget(&self, args: CreateBudgetArgs) -> Result<CreateBudgetResult> {
-        self.layer.around("create_budget", self.inner.create_budget(args)).await
-    }
-
-    async fn report_usage(
-        &self,
-        handle: &Handle,
-        budget_id: BudgetId,
-        dimensions: UsageDimensions,
-    ) -> Result<ReportUsageResult> {
-        self.layer.around("report_usage", self.inner.report_usage(handle, budget_id, dimensions)).await
-    }
-
-    async fn report_usage_admin(&self, budget_id: BudgetId, args: ReportUsageAdminArgs) -> Result<ReportUsageResult> {
-        self.layer.around("report_usage_admin", self.inner.report_usage_admin(budget_id, args)).await
-    }
-
-    async fn record_spend(&self, args: RecordSpendArgs) -> Result<ReportUsageResult> {
-        self.layer.around("record_spend", self.inner.record_spend(args)).await
-    }
-
-    async fn release_budget(&self, args: ReleaseBudgetArgs) -> Result<()> {
-        self.layer.around("release_budget", self.inner.release_budget(args)).await
-    }
-
-    async fn reset_budget(&self, budget_id: BudgetId) -> Result<ResetBudgetResult> {
-        self.layer.around("reset_budget", self.inner.reset_budget(budget_id)).await
-    }
-
-    async fn get_budget_status(&self, budget_id: BudgetId) -> Result<BudgetStatus> {
-        self.layer.around("get_budget_status", self.inner.get_budget_status(budget_id)).await
-    }
-
-    async fn read_budget_usage_and_limits(&self, budget_id: BudgetId) -> Result<BudgetUsageAndLimits> {
-        let call = self.inner.read_budget_usage_and_limits(budget_id);
-        self.layer.around("read_budget_usage_and_limits", call).await
-    }
+forward! { Budgets,
+    create_budget(args: CreateBudgetArgs) -> CreateBudgetResult => Safe;
+    report_usage(handle: &Handle, budget_id: BudgetId, dimensions: UsageDimensions) -> ReportUsageResult
+        => SafeIfNamed(dimensions.dedup_key.as_ref().is_some_and(|key| !key.is_empty()));
+    report_usage_admin(budget_id: BudgetId, args: ReportUsageAdminArgs) -> ReportUsageResult
+        => SafeIfNamed(args.dedup_key.as_ref().is_some_and(|key| !key.is_empty()));
+    record_spend(args: RecordSpendArgs) -> ReportUsageResult => SafeIfNamed(!args.idempotency_key.is_empty());
+    release_budget(args: ReleaseBudgetArgs) -> () => Safe;
+    reset_budget(budget_id: BudgetId) -> ResetBudgetResult => OnlyIfUnsent;
+    get_budget_status(budget_id: BudgetId) -> BudgetStatus => Safe;
+    read_budget_usage_and_limits(budget_id: BudgetId) -> BudgetUsageAndLimits => Safe;
 }
 
 #[cfg(test)]

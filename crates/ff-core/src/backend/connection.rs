@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::error::{EngineError, Result};
 
 /// A release number, ordered.
@@ -200,38 +200,15 @@ pub trait Connection: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Connection, L: Around> Connection for Layered<B, L> {
-    fn backend_label(&self) -> &'static str {
-        self.layer.note("backend_label");
-        self.inner.backend_label()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self.layer.note("as_any");
-        self.inner.as_any()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.layer.note("capabilities");
-        self.inner.capabilities()
-    }
-
-    async fn prepare(&self) -> Result<PrepareOutcome> {
-        self.layer.around("prepare", self.inner.prepare()).await
-    }
-
-    async fn ping(&self) -> Result<()> {
-        self.layer.around("ping", self.inner.ping()).await
-    }
-
-    async fn shutdown_prepare(&self, grace: Duration) -> Result<()> {
-        self.layer.around("shutdown_prepare", self.inner.shutdown_prepare(grace)).await
-    }
-
-    async fn server_time_ms(&self) -> Result<u64> {
-        self.layer.around("server_time_ms", self.inner.server_time_ms()).await
-    }
+forward! { Connection through around noting {
+        backend_label() -> &'static str;
+        as_any() -> &dyn Any;
+        capabilities() -> Capabilities;
+    },
+    prepare() -> PrepareOutcome => Safe;
+    ping() -> () => Safe;
+    shutdown_prepare(grace: Duration) -> () => Safe;
+    server_time_ms() -> u64 => Safe;
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::TimestampMs;
 use crate::error::{EngineError, Result};
 use crate::ids::{EdgeId, ExecutionId, FlowId};
@@ -383,62 +383,19 @@ pub trait Dependencies: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Dependencies, L: Around> Dependencies for Layered<B, L> {
-    async fn stage_dependency_edge(&self, args: StageDependencyEdgeArgs) -> Result<StageDependencyEdgeResult> {
-        self.layer.around("stage_dependency_edge", self.inner.stage_dependency_edge(args)).await
-    }
-
-    async fn set_edge_group_policy(
-        &self,
-        flow_id: FlowId,
-        downstream_execution_id: ExecutionId,
-        policy: EdgeDependencyPolicy,
-    ) -> Result<SetEdgeGroupPolicyResult> {
-        let call = self.inner.set_edge_group_policy(flow_id, downstream_execution_id, policy);
-        self.layer.around("set_edge_group_policy", call).await
-    }
-
-    async fn apply_dependency_to_child(
-        &self,
-        args: ApplyDependencyToChildArgs,
-    ) -> Result<ApplyDependencyToChildResult> {
-        self.layer.around("apply_dependency_to_child", self.inner.apply_dependency_to_child(args)).await
-    }
-
-    async fn resolve_dependency(&self, args: ResolveDependencyArgs) -> Result<ResolveDependencyOutcome> {
-        self.layer.around("resolve_dependency", self.inner.resolve_dependency(args)).await
-    }
-
-    async fn cascade_completion(&self, execution_id: ExecutionId) -> Result<CascadeOutcome> {
-        self.layer.around("cascade_completion", self.inner.cascade_completion(execution_id)).await
-    }
-
-    async fn evaluate_flow_eligibility(&self, execution_id: ExecutionId) -> Result<FlowEligibility> {
-        self.layer.around("evaluate_flow_eligibility", self.inner.evaluate_flow_eligibility(execution_id)).await
-    }
-
-    async fn drain_sibling_cancel_group(&self, flow_id: FlowId, downstream_execution_id: ExecutionId) -> Result<()> {
-        let call = self.inner.drain_sibling_cancel_group(flow_id, downstream_execution_id);
-        self.layer.around("drain_sibling_cancel_group", call).await
-    }
-
-    async fn reconcile_sibling_cancel_group(
-        &self,
-        flow_id: FlowId,
-        downstream_execution_id: ExecutionId,
-    ) -> Result<SiblingCancelReconcileAction> {
-        let call = self.inner.reconcile_sibling_cancel_group(flow_id, downstream_execution_id);
-        self.layer.around("reconcile_sibling_cancel_group", call).await
-    }
-
-    async fn list_edges(&self, flow_id: FlowId, direction: EdgeDirection) -> Result<Vec<EdgeSnapshot>> {
-        self.layer.around("list_edges", self.inner.list_edges(flow_id, direction)).await
-    }
-
-    async fn describe_edge(&self, flow_id: FlowId, edge_id: EdgeId) -> Result<Option<EdgeSnapshot>> {
-        self.layer.around("describe_edge", self.inner.describe_edge(flow_id, edge_id)).await
-    }
+forward! { Dependencies,
+    stage_dependency_edge(args: StageDependencyEdgeArgs) -> StageDependencyEdgeResult => OnlyIfUnsent;
+    set_edge_group_policy(flow_id: FlowId, downstream_execution_id: ExecutionId, policy: EdgeDependencyPolicy)
+        -> SetEdgeGroupPolicyResult => Safe;
+    apply_dependency_to_child(args: ApplyDependencyToChildArgs) -> ApplyDependencyToChildResult => Safe;
+    resolve_dependency(args: ResolveDependencyArgs) -> ResolveDependencyOutcome => Safe;
+    cascade_completion(execution_id: ExecutionId) -> CascadeOutcome => Safe;
+    evaluate_flow_eligibility(execution_id: ExecutionId) -> FlowEligibility => Safe;
+    drain_sibling_cancel_group(flow_id: FlowId, downstream_execution_id: ExecutionId) -> () => Safe;
+    reconcile_sibling_cancel_group(flow_id: FlowId, downstream_execution_id: ExecutionId)
+        -> SiblingCancelReconcileAction => Safe;
+    list_edges(flow_id: FlowId, direction: EdgeDirection) -> Vec<EdgeSnapshot> => Safe;
+    describe_edge(flow_id: FlowId, edge_id: EdgeId) -> Option<EdgeSnapshot> => Safe;
 }
 
 #[cfg(test)]

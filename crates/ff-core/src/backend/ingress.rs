@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::blob::Blob;
 use crate::error::{EngineError, ErrorSummary, Result};
 use crate::ids::{ExecutionId, LaneId, Namespace};
@@ -79,6 +79,12 @@ impl CreateExecutionArgs {
             delay_until: None,
             execution_deadline_at: None,
         }
+    }
+
+    /// Whether it names itself, by an id or a key, so that a repetition is recognised.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.execution_id.is_some() || self.idempotency_key.as_ref().is_some_and(|key| !key.is_empty())
     }
 }
 
@@ -272,31 +278,14 @@ pub trait Ingress: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Ingress, L: Around> Ingress for Layered<B, L> {
-    async fn create_execution(&self, args: CreateExecutionArgs) -> Result<CreateExecutionResult> {
-        self.layer.around("create_execution", self.inner.create_execution(args)).await
-    }
-
-    async fn create_executions(&self, batch: Vec<CreateExecutionArgs>) -> Result<Vec<CreateExecutionOutcome>> {
-        self.layer.around("create_executions", self.inner.create_executions(batch)).await
-    }
-
-    async fn change_priority(&self, args: ChangePriorityArgs) -> Result<ChangePriorityResult> {
-        self.layer.around("change_priority", self.inner.change_priority(args)).await
-    }
-
-    async fn replay_execution(&self, args: ReplayExecutionArgs) -> Result<ReplayExecutionResult> {
-        self.layer.around("replay_execution", self.inner.replay_execution(args)).await
-    }
-
-    async fn set_lane_state(&self, args: SetLaneStateArgs) -> Result<LaneInfo> {
-        self.layer.around("set_lane_state", self.inner.set_lane_state(args)).await
-    }
-
-    async fn describe_lane(&self, namespace: &Namespace, lane_id: &LaneId) -> Result<Option<LaneInfo>> {
-        self.layer.around("describe_lane", self.inner.describe_lane(namespace, lane_id)).await
-    }
+forward! { Ingress,
+    create_execution(args: CreateExecutionArgs) -> CreateExecutionResult => SafeIfNamed(args.is_named());
+    create_executions(batch: Vec<CreateExecutionArgs>) -> Vec<CreateExecutionOutcome>
+        => SafeIfNamed(batch.iter().all(CreateExecutionArgs::is_named));
+    change_priority(args: ChangePriorityArgs) -> ChangePriorityResult => Safe;
+    replay_execution(args: ReplayExecutionArgs) -> ReplayExecutionResult => OnlyIfUnsent;
+    set_lane_state(args: SetLaneStateArgs) -> LaneInfo => Safe;
+    describe_lane(namespace: &Namespace, lane_id: &LaneId) -> Option<LaneInfo> => Safe;
 }
 
 #[cfg(test)]

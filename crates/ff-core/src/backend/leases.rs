@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::claims::Grant;
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::error::{EngineError, Result};
 use crate::handle::Handle;
 use crate::ids::{
@@ -340,39 +340,15 @@ pub trait Leases: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Leases, L: Around> Leases for Layered<B, L> {
-    async fn renew(&self, handle: &Handle) -> Result<LeaseRenewal> {
-        self.layer.around("renew", self.inner.renew(handle)).await
-    }
-
-    async fn renew_lease(&self, args: RenewLeaseArgs) -> Result<RenewLeaseResult> {
-        self.layer.around("renew_lease", self.inner.renew_lease(args)).await
-    }
-
-    async fn mark_lease_expired_if_due(&self, execution_id: ExecutionId) -> Result<()> {
-        self.layer.around("mark_lease_expired_if_due", self.inner.mark_lease_expired_if_due(execution_id)).await
-    }
-
-    async fn revoke_lease(&self, args: RevokeLeaseArgs) -> Result<RevokeLeaseResult> {
-        self.layer.around("revoke_lease", self.inner.revoke_lease(args)).await
-    }
-
-    async fn issue_reclaim_grant(&self, args: IssueReclaimGrantArgs) -> Result<IssueReclaimGrantOutcome> {
-        self.layer.around("issue_reclaim_grant", self.inner.issue_reclaim_grant(args)).await
-    }
-
-    async fn reclaim_execution(&self, args: ReclaimExecutionArgs) -> Result<ReclaimExecutionOutcome> {
-        self.layer.around("reclaim_execution", self.inner.reclaim_execution(args)).await
-    }
-
-    async fn expire_execution(&self, execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> Result<()> {
-        self.layer.around("expire_execution", self.inner.expire_execution(execution_id, phase, now)).await
-    }
-
-    async fn list_expired_leases(&self, args: ListExpiredLeasesArgs) -> Result<ListExpiredLeasesResult> {
-        self.layer.around("list_expired_leases", self.inner.list_expired_leases(args)).await
-    }
+forward! { Leases,
+    renew(handle: &Handle) -> LeaseRenewal => Safe;
+    renew_lease(args: RenewLeaseArgs) -> RenewLeaseResult => Safe;
+    mark_lease_expired_if_due(execution_id: ExecutionId) -> () => Safe;
+    revoke_lease(args: RevokeLeaseArgs) -> RevokeLeaseResult => SafeIfNamed(args.expected_lease_id.is_some());
+    issue_reclaim_grant(args: IssueReclaimGrantArgs) -> IssueReclaimGrantOutcome => OnlyIfUnsent;
+    reclaim_execution(args: ReclaimExecutionArgs) -> ReclaimExecutionOutcome => OnlyIfUnsent;
+    expire_execution(execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> () => Safe;
+    list_expired_leases(args: ListExpiredLeasesArgs) -> ListExpiredLeasesResult => Safe;
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::layer::{Around, Layered};
+use crate::backend::layer::forward;
 use crate::backend::subscriptions::ScannerFilter;
 use crate::error::{EngineError, Result};
 use crate::ids::{ExecutionId, LaneId, Namespace};
@@ -101,35 +101,13 @@ pub trait Maintenance: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Maintenance, L: Around> Maintenance for Layered<B, L> {
-    async fn promote_delayed(&self, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
-        self.layer.around("promote_delayed", self.inner.promote_delayed(execution_id, now)).await
-    }
-
-    async fn trim_retention(&self, args: TrimRetentionArgs) -> Result<u32> {
-        self.layer.around("trim_retention", self.inner.trim_retention(args)).await
-    }
-
-    async fn reconcile_execution_index(
-        &self,
-        partition: &PartitionKey,
-        lanes: &[LaneId],
-        filter: &ScannerFilter,
-    ) -> Result<ReconcileCounts> {
-        let call = self.inner.reconcile_execution_index(partition, lanes, filter);
-        self.layer.around("reconcile_execution_index", call).await
-    }
-
-    async fn reconcile_budget_counters(&self, partition: &PartitionKey, now: TimestampMs) -> Result<ReconcileCounts> {
-        let call = self.inner.reconcile_budget_counters(partition, now);
-        self.layer.around("reconcile_budget_counters", call).await
-    }
-
-    async fn reconcile_quota_counters(&self, partition: &PartitionKey, now: TimestampMs) -> Result<ReconcileCounts> {
-        let call = self.inner.reconcile_quota_counters(partition, now);
-        self.layer.around("reconcile_quota_counters", call).await
-    }
+forward! { Maintenance,
+    promote_delayed(execution_id: ExecutionId, now: TimestampMs) -> () => Safe;
+    trim_retention(args: TrimRetentionArgs) -> u32 => Safe;
+    reconcile_execution_index(partition: &PartitionKey, lanes: &[LaneId], filter: &ScannerFilter) -> ReconcileCounts
+        => Safe;
+    reconcile_budget_counters(partition: &PartitionKey, now: TimestampMs) -> ReconcileCounts => Safe;
+    reconcile_quota_counters(partition: &PartitionKey, now: TimestampMs) -> ReconcileCounts => Safe;
 }
 
 #[cfg(test)]

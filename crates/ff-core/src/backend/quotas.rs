@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::budgets::ScopeType;
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::error::{EngineError, Result};
 use crate::ids::{ExecutionId, Namespace, QuotaPolicyId};
 
@@ -184,29 +184,12 @@ pub trait Quotas: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Quotas, L: Around> Quotas for Layered<B, L> {
-    async fn create_quota_policy(&self, args: CreateQuotaPolicyArgs) -> Result<CreateQuotaPolicyResult> {
-        self.layer.around("create_quota_policy", self.inner.create_quota_policy(args)).await
-    }
-
-    async fn check_admission(
-        &self,
-        quota_policy_id: QuotaPolicyId,
-        dimension: &str,
-        args: CheckAdmissionArgs,
-    ) -> Result<CheckAdmissionResult> {
-        let call = self.inner.check_admission(quota_policy_id, dimension, args);
-        self.layer.around("check_admission", call).await
-    }
-
-    async fn release_admission(&self, args: ReleaseAdmissionArgs) -> Result<ReleaseAdmissionResult> {
-        self.layer.around("release_admission", self.inner.release_admission(args)).await
-    }
-
-    async fn read_quota_policy_limits(&self, quota_policy_id: QuotaPolicyId) -> Result<Option<QuotaPolicyLimits>> {
-        self.layer.around("read_quota_policy_limits", self.inner.read_quota_policy_limits(quota_policy_id)).await
-    }
+forward! { Quotas,
+    create_quota_policy(args: CreateQuotaPolicyArgs) -> CreateQuotaPolicyResult => Safe;
+    check_admission(quota_policy_id: QuotaPolicyId, dimension: &str, args: CheckAdmissionArgs) -> CheckAdmissionResult
+        => Safe;
+    release_admission(args: ReleaseAdmissionArgs) -> ReleaseAdmissionResult => Safe;
+    read_quota_policy_limits(quota_policy_id: QuotaPolicyId) -> Option<QuotaPolicyLimits> => Safe;
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::layer::{Around, Layered};
+use crate::backend::layer::forward;
 use crate::blob::Blob;
 use crate::cursor::{FrameCursor, FrameId};
 use crate::error::{EngineError, Result};
@@ -352,44 +352,24 @@ pub trait Streams: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Streams, L: Around> Streams for Layered<B, L> {
-    async fn append_frame(&self, handle: &Handle, frame: Frame) -> Result<AppendFrameOutcome> {
-        self.layer.around("append_frame", self.inner.append_frame(handle, frame)).await
-    }
-
-    async fn read_stream(
-        &self,
+forward! { Streams,
+    append_frame(handle: &Handle, frame: Frame) -> AppendFrameOutcome => OnlyIfUnsent;
+    read_stream(
         execution_id: ExecutionId,
         attempt_index: AttemptIndex,
         from: FrameCursor,
         to: FrameCursor,
-        count_limit: u64,
-    ) -> Result<StreamFrames> {
-        let call = self.inner.read_stream(execution_id, attempt_index, from, to, count_limit);
-        self.layer.around("read_stream", call).await
-    }
-
-    async fn tail_stream(
-        &self,
+        count_limit: u64
+    ) -> StreamFrames => Safe;
+    tail_stream(
         execution_id: ExecutionId,
         attempt_index: AttemptIndex,
         after: FrameCursor,
         block_ms: u64,
         count_limit: u64,
-        visibility: TailVisibility,
-    ) -> Result<StreamFrames> {
-        let call = self.inner.tail_stream(execution_id, attempt_index, after, block_ms, count_limit, visibility);
-        self.layer.around("tail_stream", call).await
-    }
-
-    async fn read_summary(
-        &self,
-        execution_id: ExecutionId,
-        attempt_index: AttemptIndex,
-    ) -> Result<Option<SummaryDocument>> {
-        self.layer.around("read_summary", self.inner.read_summary(execution_id, attempt_index)).await
-    }
+        visibility: TailVisibility
+    ) -> StreamFrames => Safe;
+    read_summary(execution_id: ExecutionId, attempt_index: AttemptIndex) -> Option<SummaryDocument> => Safe;
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::inspection::TagPair;
-use crate::backend::layer::{Around, Layered};
+use crate::backend::layer::forward;
 use crate::cursor::EventCursor;
 use crate::error::{EngineError, Result};
 use crate::ids::{
@@ -365,43 +365,12 @@ pub trait Subscriptions: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Subscriptions, L: Around> Subscriptions for Layered<B, L> {
-    async fn subscribe_lease_history(
-        &self,
-        cursor: EventCursor,
-        filter: &ScannerFilter,
-    ) -> Result<Subscription<LeaseHistoryEvent>> {
-        let call = self.inner.subscribe_lease_history(cursor, filter);
-        self.layer.around_subscription("subscribe_lease_history", call).await
-    }
-
-    async fn subscribe_completion(
-        &self,
-        cursor: EventCursor,
-        filter: &ScannerFilter,
-    ) -> Result<Subscription<CompletionEvent>> {
-        let call = self.inner.subscribe_completion(cursor, filter);
-        self.layer.around_subscription("subscribe_completion", call).await
-    }
-
-    async fn subscribe_signal_delivery(
-        &self,
-        cursor: EventCursor,
-        filter: &ScannerFilter,
-    ) -> Result<Subscription<SignalDeliveryEvent>> {
-        let call = self.inner.subscribe_signal_delivery(cursor, filter);
-        self.layer.around_subscription("subscribe_signal_delivery", call).await
-    }
-
-    async fn subscribe_instance_tags(
-        &self,
-        cursor: EventCursor,
-        filter: &ScannerFilter,
-    ) -> Result<Subscription<InstanceTagEvent>> {
-        let call = self.inner.subscribe_instance_tags(cursor, filter);
-        self.layer.around_subscription("subscribe_instance_tags", call).await
-    }
+forward! { Subscriptions through around_subscription,
+    subscribe_lease_history(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<LeaseHistoryEvent> => Safe;
+    subscribe_completion(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<CompletionEvent> => Safe;
+    subscribe_signal_delivery(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<SignalDeliveryEvent>
+        => Safe;
+    subscribe_instance_tags(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<InstanceTagEvent> => Safe;
 }
 
 #[cfg(test)]

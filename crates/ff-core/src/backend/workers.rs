@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::layer::{Around, Layered};
+use crate::backend::layer::forward;
 use crate::error::{EngineError, Result};
 use crate::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
 use crate::time::TimestampMs;
@@ -203,23 +203,11 @@ pub trait Workers: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Workers, L: Around> Workers for Layered<B, L> {
-    async fn register_worker(&self, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
-        self.layer.around("register_worker", self.inner.register_worker(args)).await
-    }
-
-    async fn heartbeat_worker(&self, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
-        self.layer.around("heartbeat_worker", self.inner.heartbeat_worker(args)).await
-    }
-
-    async fn mark_worker_dead(&self, args: MarkWorkerDeadArgs) -> Result<MarkWorkerDeadOutcome> {
-        self.layer.around("mark_worker_dead", self.inner.mark_worker_dead(args)).await
-    }
-
-    async fn list_workers(&self, args: ListWorkersArgs) -> Result<ListWorkersResult> {
-        self.layer.around("list_workers", self.inner.list_workers(args)).await
-    }
+forward! { Workers,
+    register_worker(args: RegisterWorkerArgs) -> RegisterWorkerOutcome => Safe;
+    heartbeat_worker(args: HeartbeatWorkerArgs) -> HeartbeatWorkerOutcome => Safe;
+    mark_worker_dead(args: MarkWorkerDeadArgs) -> MarkWorkerDeadOutcome => OnlyIfUnsent;
+    list_workers(args: ListWorkersArgs) -> ListWorkersResult => Safe;
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub use args::{
 
 use async_trait::async_trait;
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::capability::CapabilitySet;
 use crate::error::{EngineError, Result};
 use crate::handle::Handle;
@@ -136,67 +136,19 @@ pub trait Claims: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Claims, L: Around> Claims for Layered<B, L> {
-    async fn claim(&self, lane: &LaneId, capabilities: &CapabilitySet, policy: ClaimPolicy) -> Result<Option<Handle>> {
-        self.layer.around("claim", self.inner.claim(lane, capabilities, policy)).await
-    }
-
-    async fn claim_many(
-        &self,
-        lane: &LaneId,
-        capabilities: &CapabilitySet,
-        policy: ClaimPolicy,
-        count: u32,
-    ) -> Result<Vec<Handle>> {
-        self.layer.around("claim_many", self.inner.claim_many(lane, capabilities, policy, count)).await
-    }
-
-    async fn claim_for_worker(&self, args: ClaimForWorkerArgs) -> Result<ClaimForWorkerOutcome> {
-        self.layer.around("claim_for_worker", self.inner.claim_for_worker(args)).await
-    }
-
-    async fn scan_eligible_executions(&self, args: ScanEligibleArgs) -> Result<Vec<ExecutionId>> {
-        self.layer.around("scan_eligible_executions", self.inner.scan_eligible_executions(args)).await
-    }
-
-    async fn issue_claim_grant(&self, args: IssueClaimGrantArgs) -> Result<IssueClaimGrantOutcome> {
-        self.layer.around("issue_claim_grant", self.inner.issue_claim_grant(args)).await
-    }
-
-    async fn claim_execution(&self, args: ClaimExecutionArgs) -> Result<ClaimExecutionResult> {
-        self.layer.around("claim_execution", self.inner.claim_execution(args)).await
-    }
-
-    async fn claim_resumed_execution(&self, args: ClaimResumedExecutionArgs) -> Result<ClaimResumedExecutionResult> {
-        self.layer.around("claim_resumed_execution", self.inner.claim_resumed_execution(args)).await
-    }
-
-    async fn claim_from_resume_grant(&self, token: ResumeToken) -> Result<Option<Handle>> {
-        self.layer.around("claim_from_resume_grant", self.inner.claim_from_resume_grant(token)).await
-    }
-
-    async fn issue_grant_and_claim(&self, args: IssueGrantAndClaimArgs) -> Result<ClaimGrantOutcome> {
-        self.layer.around("issue_grant_and_claim", self.inner.issue_grant_and_claim(args)).await
-    }
-
-    async fn block_route(&self, args: BlockRouteArgs) -> Result<BlockRouteOutcome> {
-        self.layer.around("block_route", self.inner.block_route(args)).await
-    }
-
-    async fn block_execution_for_admission(
-        &self,
-        args: BlockExecutionForAdmissionArgs,
-    ) -> Result<BlockExecutionForAdmissionOutcome> {
-        self.layer.around("block_execution_for_admission", self.inner.block_execution_for_admission(args)).await
-    }
-
-    async fn unblock_execution(
-        &self,
-        execution_id: ExecutionId,
-        expected_reason: &str,
-        now: TimestampMs,
-    ) -> Result<()> {
-        self.layer.around("unblock_execution", self.inner.unblock_execution(execution_id, expected_reason, now)).await
-    }
+forward! { Claims,
+    claim(lane: &LaneId, capabilities: &CapabilitySet, policy: ClaimPolicy) -> Option<Handle> => OnlyIfUnsent;
+    claim_many(lane: &LaneId, capabilities: &CapabilitySet, policy: ClaimPolicy, count: u32) -> Vec<Handle>
+        => OnlyIfUnsent;
+    claim_for_worker(args: ClaimForWorkerArgs) -> ClaimForWorkerOutcome => OnlyIfUnsent;
+    scan_eligible_executions(args: ScanEligibleArgs) -> Vec<ExecutionId> => Safe;
+    issue_claim_grant(args: IssueClaimGrantArgs) -> IssueClaimGrantOutcome => OnlyIfUnsent;
+    claim_execution(args: ClaimExecutionArgs) -> ClaimExecutionResult => OnlyIfUnsent;
+    claim_resumed_execution(args: ClaimResumedExecutionArgs) -> ClaimResumedExecutionResult => OnlyIfUnsent;
+    claim_from_resume_grant(token: ResumeToken) -> Option<Handle> => OnlyIfUnsent;
+    issue_grant_and_claim(args: IssueGrantAndClaimArgs) -> ClaimGrantOutcome => OnlyIfUnsent;
+    block_route(args: BlockRouteArgs) -> BlockRouteOutcome => OnlyIfUnsent;
+    block_execution_for_admission(args: BlockExecutionForAdmissionArgs) -> BlockExecutionForAdmissionOutcome
+        => OnlyIfUnsent;
+    unblock_execution(execution_id: ExecutionId, expected_reason: &str, now: TimestampMs) -> () => OnlyIfUnsent;
 }

@@ -172,6 +172,14 @@ pub struct SubmitFlowArgs {
     pub edges: Vec<FlowEdge>,
 }
 
+impl SubmitFlowArgs {
+    /// Whether it names itself, by an id or a key, so that a repetition is recognised.
+    #[must_use]
+    pub fn is_named(&self) -> bool {
+        self.flow_id.is_some() || self.idempotency_key.as_ref().is_some_and(|key| !key.is_empty())
+    }
+}
+
 /// What became of a submitted graph.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]

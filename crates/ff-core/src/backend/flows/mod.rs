@@ -11,7 +11,7 @@ pub use args::{
     FlowSummary, ListFlowsPage, SUBMIT_EDGES_MAX, SUBMIT_NODES_MAX, SubmitFlowArgs, SubmitFlowResult,
 };
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::TimestampMs;
 use crate::error::{EngineError, Result};
 use crate::ids::{ExecutionId, FlowId};
@@ -102,54 +102,16 @@ pub trait Flows: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Flows, L: Around> Flows for Layered<B, L> {
-    async fn create_flow(&self, args: CreateFlowArgs) -> Result<CreateFlowResult> {
-        self.layer.around("create_flow", self.inner.create_flow(args)).await
-    }
-
-    async fn submit_flow(&self, args: SubmitFlowArgs) -> Result<SubmitFlowResult> {
-        self.layer.around("submit_flow", self.inner.submit_flow(args)).await
-    }
-
-    async fn add_execution_to_flow(&self, args: AddExecutionToFlowArgs) -> Result<AddExecutionToFlowResult> {
-        self.layer.around("add_execution_to_flow", self.inner.add_execution_to_flow(args)).await
-    }
-
-    async fn cancel_flow(
-        &self,
-        flow_id: FlowId,
-        policy: CancelFlowPolicy,
-        wait: CancelFlowWait,
-    ) -> Result<CancelFlowResult> {
-        self.layer.around("cancel_flow", self.inner.cancel_flow(flow_id, policy, wait)).await
-    }
-
-    async fn cancel_flow_header(&self, args: CancelFlowHeaderArgs) -> Result<CancelFlowHeader> {
-        self.layer.around("cancel_flow_header", self.inner.cancel_flow_header(args)).await
-    }
-
-    async fn ack_cancel_member(&self, flow_id: FlowId, execution_id: ExecutionId) -> Result<()> {
-        self.layer.around("ack_cancel_member", self.inner.ack_cancel_member(flow_id, execution_id)).await
-    }
-
-    async fn describe_flow(&self, flow_id: FlowId) -> Result<Option<FlowSnapshot>> {
-        self.layer.around("describe_flow", self.inner.describe_flow(flow_id)).await
-    }
-
-    async fn list_flows(&self, partition: &PartitionKey, cursor: Option<FlowId>, limit: u32) -> Result<ListFlowsPage> {
-        self.layer.around("list_flows", self.inner.list_flows(partition, cursor, limit)).await
-    }
-
-    async fn set_flow_tag(&self, flow_id: FlowId, key: &str, value: &str) -> Result<()> {
-        self.layer.around("set_flow_tag", self.inner.set_flow_tag(flow_id, key, value)).await
-    }
-
-    async fn get_flow_tag(&self, flow_id: FlowId, key: &str) -> Result<Option<String>> {
-        self.layer.around("get_flow_tag", self.inner.get_flow_tag(flow_id, key)).await
-    }
-
-    async fn project_flow_summary(&self, flow_id: FlowId, now: TimestampMs) -> Result<bool> {
-        self.layer.around("project_flow_summary", self.inner.project_flow_summary(flow_id, now)).await
-    }
+forward! { Flows,
+    create_flow(args: CreateFlowArgs) -> CreateFlowResult => Safe;
+    submit_flow(args: SubmitFlowArgs) -> SubmitFlowResult => SafeIfNamed(args.is_named());
+    add_execution_to_flow(args: AddExecutionToFlowArgs) -> AddExecutionToFlowResult => Safe;
+    cancel_flow(flow_id: FlowId, policy: CancelFlowPolicy, wait: CancelFlowWait) -> CancelFlowResult => OnlyIfUnsent;
+    cancel_flow_header(args: CancelFlowHeaderArgs) -> CancelFlowHeader => Safe;
+    ack_cancel_member(flow_id: FlowId, execution_id: ExecutionId) -> () => Safe;
+    describe_flow(flow_id: FlowId) -> Option<FlowSnapshot> => Safe;
+    list_flows(partition: &PartitionKey, cursor: Option<FlowId>, limit: u32) -> ListFlowsPage => Safe;
+    set_flow_tag(flow_id: FlowId, key: &str, value: &str) -> () => Safe;
+    get_flow_tag(flow_id: FlowId, key: &str) -> Option<String> => Safe;
+    project_flow_summary(flow_id: FlowId, now: TimestampMs) -> bool => Safe;
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use serde::Serialize;
 
-use crate::backend::layer::{Around, BoxFuture};
+use crate::backend::layer::{Around, BoxFuture, Call};
 use crate::error::Result;
 use crate::ids::ExecutionId;
 
@@ -22,24 +22,22 @@ impl Recorder {
 }
 
 impl Around for Recorder {
-    fn around<'a, T>(&'a self, op: &'static str, call: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>>
+    fn around<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Serialize + Send + 'a,
+        C: Call<'a, T>,
     {
         self.note(op);
-        call
+        call.once()
     }
 
-    fn around_subscription<'a, T>(
-        &'a self,
-        op: &'static str,
-        call: BoxFuture<'a, Result<T>>,
-    ) -> BoxFuture<'a, Result<T>>
+    fn around_subscription<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Send + 'a,
+        C: Call<'a, T>,
     {
         self.note(op);
-        call
+        call.once()
     }
 
     fn note(&self, op: &'static str) {

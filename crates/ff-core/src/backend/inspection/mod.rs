@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use crate::backend::layer::{Around, Layered};
+use crate::backend::layer::forward;
 use crate::blob::Blob;
 use crate::error::{EngineError, Result};
 use crate::ids::{AttemptIndex, ExecutionId, FlowId, Namespace};
@@ -134,80 +134,23 @@ pub trait Inspection: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Inspection, L: Around> Inspection for Layered<B, L> {
-    async fn describe_execution(&self, execution_id: ExecutionId) -> Result<Option<ExecutionSnapshot>> {
-        self.layer.around("describe_execution", self.inner.describe_execution(execution_id)).await
-    }
-
-    async fn read_execution_context(&self, execution_id: ExecutionId) -> Result<ExecutionContext> {
-        self.layer.around("read_execution_context", self.inner.read_execution_context(execution_id)).await
-    }
-
-    async fn read_current_attempt_index(&self, execution_id: ExecutionId) -> Result<AttemptIndex> {
-        self.layer.around("read_current_attempt_index", self.inner.read_current_attempt_index(execution_id)).await
-    }
-
-    async fn read_total_attempt_count(&self, execution_id: ExecutionId) -> Result<u32> {
-        self.layer.around("read_total_attempt_count", self.inner.read_total_attempt_count(execution_id)).await
-    }
-
-    async fn resolve_execution_flow_id(&self, execution_id: ExecutionId) -> Result<Option<FlowId>> {
-        self.layer.around("resolve_execution_flow_id", self.inner.resolve_execution_flow_id(execution_id)).await
-    }
-
-    async fn read_execution_state(&self, execution_id: ExecutionId) -> Result<Option<PublicState>> {
-        self.layer.around("read_execution_state", self.inner.read_execution_state(execution_id)).await
-    }
-
-    async fn read_execution_info(&self, execution_id: ExecutionId) -> Result<Option<ExecutionInfo>> {
-        self.layer.around("read_execution_info", self.inner.read_execution_info(execution_id)).await
-    }
-
-    async fn get_execution_result(&self, execution_id: ExecutionId) -> Result<Option<Blob>> {
-        self.layer.around("get_execution_result", self.inner.get_execution_result(execution_id)).await
-    }
-
-    async fn read_exec_core_fields(
-        &self,
-        execution_id: ExecutionId,
-        names: &[&str],
-    ) -> Result<BTreeMap<String, Option<String>>> {
-        self.layer.around("read_exec_core_fields", self.inner.read_exec_core_fields(execution_id, names)).await
-    }
-
-    async fn set_execution_tag(&self, execution_id: ExecutionId, key: &str, value: &str) -> Result<()> {
-        self.layer.around("set_execution_tag", self.inner.set_execution_tag(execution_id, key, value)).await
-    }
-
-    async fn get_execution_tag(&self, execution_id: ExecutionId, key: &str) -> Result<Option<String>> {
-        self.layer.around("get_execution_tag", self.inner.get_execution_tag(execution_id, key)).await
-    }
-
-    async fn get_execution_namespace(&self, execution_id: ExecutionId) -> Result<Option<Namespace>> {
-        self.layer.around("get_execution_namespace", self.inner.get_execution_namespace(execution_id)).await
-    }
-
-    async fn list_lanes(&self, cursor: Option<LaneKey>, limit: u32) -> Result<ListLanesPage> {
-        self.layer.around("list_lanes", self.inner.list_lanes(cursor, limit)).await
-    }
-
-    async fn list_executions(
-        &self,
-        partition: &PartitionKey,
-        cursor: Option<ExecutionId>,
-        limit: u32,
-    ) -> Result<ListExecutionsPage> {
-        self.layer.around("list_executions", self.inner.list_executions(partition, cursor, limit)).await
-    }
-
-    async fn explain(&self, execution_id: ExecutionId) -> Result<Option<Explanation>> {
-        self.layer.around("explain", self.inner.explain(execution_id)).await
-    }
-
-    async fn search_executions(&self, args: SearchArgs) -> Result<SearchPage> {
-        self.layer.around("search_executions", self.inner.search_executions(args)).await
-    }
+forward! { Inspection,
+    describe_execution(execution_id: ExecutionId) -> Option<ExecutionSnapshot> => Safe;
+    read_execution_context(execution_id: ExecutionId) -> ExecutionContext => Safe;
+    read_current_attempt_index(execution_id: ExecutionId) -> AttemptIndex => Safe;
+    read_total_attempt_count(execution_id: ExecutionId) -> u32 => Safe;
+    resolve_execution_flow_id(execution_id: ExecutionId) -> Option<FlowId> => Safe;
+    read_execution_state(execution_id: ExecutionId) -> Option<PublicState> => Safe;
+    read_execution_info(execution_id: ExecutionId) -> Option<ExecutionInfo> => Safe;
+    get_execution_result(execution_id: ExecutionId) -> Option<Blob> => Safe;
+    read_exec_core_fields(execution_id: ExecutionId, names: &[&str]) -> BTreeMap<String, Option<String>> => Safe;
+    set_execution_tag(execution_id: ExecutionId, key: &str, value: &str) -> () => Safe;
+    get_execution_tag(execution_id: ExecutionId, key: &str) -> Option<String> => Safe;
+    get_execution_namespace(execution_id: ExecutionId) -> Option<Namespace> => Safe;
+    list_lanes(cursor: Option<LaneKey>, limit: u32) -> ListLanesPage => Safe;
+    list_executions(partition: &PartitionKey, cursor: Option<ExecutionId>, limit: u32) -> ListExecutionsPage => Safe;
+    explain(execution_id: ExecutionId) -> Option<Explanation> => Safe;
+    search_executions(args: SearchArgs) -> SearchPage => Safe;
 }
 
 #[cfg(test)]

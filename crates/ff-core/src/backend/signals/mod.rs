@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::error::{EngineError, Result};
 use crate::handle::Handle;
 use crate::ids::{ExecutionId, WaitpointId};
@@ -101,70 +101,30 @@ pub trait Signals: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Signals, L: Around> Signals for Layered<B, L> {
-    async fn create_waitpoint(
-        &self,
-        handle: &Handle,
-        waitpoint_key: &str,
-        expires_in: Duration,
-    ) -> Result<PendingWaitpoint> {
-        self.layer.around("create_waitpoint", self.inner.create_waitpoint(handle, waitpoint_key, expires_in)).await
-    }
-
-    async fn read_waitpoint_token(
-        &self,
-        partition: &PartitionKey,
-        waitpoint_id: WaitpointId,
-    ) -> Result<Option<WaitpointToken>> {
-        self.layer.around("read_waitpoint_token", self.inner.read_waitpoint_token(partition, waitpoint_id)).await
-    }
-
-    async fn deliver_signal(&self, args: DeliverSignalArgs) -> Result<DeliverSignalResult> {
-        self.layer.around("deliver_signal", self.inner.deliver_signal(args)).await
-    }
-
-    async fn deliver_approval_signal(&self, args: DeliverApprovalSignalArgs) -> Result<DeliverSignalResult> {
-        self.layer.around("deliver_approval_signal", self.inner.deliver_approval_signal(args)).await
-    }
-
-    async fn list_pending_waitpoints(&self, args: ListPendingWaitpointsArgs) -> Result<ListPendingWaitpointsResult> {
-        self.layer.around("list_pending_waitpoints", self.inner.list_pending_waitpoints(args)).await
-    }
-
-    async fn close_waitpoint(
-        &self,
-        execution_id: ExecutionId,
-        waitpoint_id: WaitpointId,
-        now: TimestampMs,
-    ) -> Result<()> {
-        self.layer.around("close_waitpoint", self.inner.close_waitpoint(execution_id, waitpoint_id, now)).await
-    }
-
-    async fn rotate_waitpoint_hmac_secret_all(
-        &self,
-        args: RotateWaitpointHmacSecretAllArgs,
-    ) -> Result<RotateWaitpointHmacSecretAllResult> {
-        let call = self.inner.rotate_waitpoint_hmac_secret_all(args);
-        self.layer.around("rotate_waitpoint_hmac_secret_all", call).await
-    }
-
-    async fn seed_waitpoint_hmac_secret(&self, args: SeedWaitpointHmacSecretArgs) -> Result<SeedOutcome> {
-        self.layer.around("seed_waitpoint_hmac_secret", self.inner.seed_waitpoint_hmac_secret(args)).await
-    }
+forward! { Signals,
+    create_waitpoint(handle: &Handle, waitpoint_key: &str, expires_in: Duration) -> PendingWaitpoint => OnlyIfUnsent;
+    read_waitpoint_token(partition: &PartitionKey, waitpoint_id: WaitpointId) -> Option<WaitpointToken> => Safe;
+    deliver_signal(args: DeliverSignalArgs) -> DeliverSignalResult
+        => SafeIfNamed(args.signal_id.is_some() || args.dedup_key().is_some());
+    deliver_approval_signal(args: DeliverApprovalSignalArgs) -> DeliverSignalResult
+        => SafeIfNamed(args.dedup_key().is_some());
+    list_pending_waitpoints(args: ListPendingWaitpointsArgs) -> ListPendingWaitpointsResult => Safe;
+    close_waitpoint(execution_id: ExecutionId, waitpoint_id: WaitpointId, now: TimestampMs) -> () => Safe;
+    rotate_waitpoint_hmac_secret_all(args: RotateWaitpointHmacSecretAllArgs) -> RotateWaitpointHmacSecretAllResult
+        => Safe;
+    seed_waitpoint_hmac_secret(args: SeedWaitpointHmacSecretArgs) -> SeedOutcome => Safe;
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::task::{Context, Poll, Waker};
 
     use proptest::prelude::*;
-    use serde::Serialize;
 
     use super::*;
     use crate::backend::Suspension;
-    use crate::backend::layer::BoxFuture;
+    use crate::backend::inspection::forwarding::Recorder;
+    use crate::backend::layer::{BoxFuture, Layered};
     use crate::backend::suspension::{ResumeExecutionArgs, ResumeSignal, SuspendArgs, SuspendOutcome};
     use crate::ids::FenceTriple;
 
@@ -186,35 +146,6 @@ mod tests {
     impl Signals for Bare {
         async fn create_waitpoint(&self, _: &Handle, _: &str, _: Duration) -> Result<PendingWaitpoint> {
             Err(EngineError::Unavailable { op: "create_waitpoint" })
-        }
-    }
-
-    #[derive(Default)]
-    struct Seen(Mutex<Vec<&'static str>>);
-
-    impl Around for Seen {
-        fn around<'a, T>(&'a self, op: &'static str, call: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>>
-        where
-            T: Serialize + Send + 'a,
-        {
-            self.note(op);
-            call
-        }
-
-        fn around_subscription<'a, T>(
-            &'a self,
-            op: &'static str,
-            call: BoxFuture<'a, Result<T>>,
-        ) -> BoxFuture<'a, Result<T>>
-        where
-            T: Send + 'a,
-        {
-            self.note(op);
-            call
-        }
-
-        fn note(&self, op: &'static str) {
-            self.0.lock().expect("not poisoned").push(op);
         }
     }
 
@@ -240,7 +171,7 @@ mod tests {
             id: ExecutionId,
             waitpoint: WaitpointId,
         ) {
-            let backend = Layered { inner: Bare, layer: Seen::default() };
+            let backend = Layered { inner: Bare, layer: Recorder::default() };
             let now = TimestampMs::ZERO;
             let refusals = [
                 refused(backend.suspend(&handle, suspend.clone())),
@@ -275,8 +206,7 @@ mod tests {
                 "seed_waitpoint_hmac_secret",
             ];
             prop_assert_eq!(refusals, named);
-            let seen = backend.layer.0.into_inner().expect("not poisoned");
-            prop_assert_eq!(seen.as_slice(), named);
+            prop_assert_eq!(backend.layer.take(), named);
         }
     }
 }

@@ -13,7 +13,7 @@ pub use condition::{ConditionKind, CountKind, ResumeCondition, SignalMatcher};
 
 use async_trait::async_trait;
 
-use super::layer::{Around, Layered};
+use super::layer::forward;
 use crate::error::{EngineError, Result};
 use crate::handle::Handle;
 use crate::ids::{ExecutionId, FenceTriple};
@@ -73,39 +73,13 @@ pub trait Suspension: Send + Sync {
     }
 }
 
-#[async_trait]
-impl<B: Suspension, L: Around> Suspension for Layered<B, L> {
-    async fn suspend(&self, handle: &Handle, args: SuspendArgs) -> Result<SuspendOutcome> {
-        self.layer.around("suspend", self.inner.suspend(handle, args)).await
-    }
-
-    async fn suspend_by_triple(
-        &self,
-        execution_id: ExecutionId,
-        fence: FenceTriple,
-        args: SuspendArgs,
-    ) -> Result<SuspendOutcome> {
-        self.layer.around("suspend_by_triple", self.inner.suspend_by_triple(execution_id, fence, args)).await
-    }
-
-    async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>> {
-        self.layer.around("observe_signals", self.inner.observe_signals(handle)).await
-    }
-
-    async fn resume_execution(&self, args: ResumeExecutionArgs) -> Result<ResumeExecutionResult> {
-        self.layer.around("resume_execution", self.inner.resume_execution(args)).await
-    }
-
-    async fn expire_suspension(&self, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
-        self.layer.around("expire_suspension", self.inner.expire_suspension(execution_id, now)).await
-    }
-
-    async fn list_suspended(
-        &self,
-        partition: &PartitionKey,
-        cursor: Option<SuspendedCursor>,
-        limit: usize,
-    ) -> Result<ListSuspendedPage> {
-        self.layer.around("list_suspended", self.inner.list_suspended(partition, cursor, limit)).await
-    }
+forward! { Suspension,
+    suspend(handle: &Handle, args: SuspendArgs) -> SuspendOutcome => SafeIfNamed(args.dedup_key().is_some());
+    suspend_by_triple(execution_id: ExecutionId, fence: FenceTriple, args: SuspendArgs) -> SuspendOutcome
+        => SafeIfNamed(args.dedup_key().is_some());
+    observe_signals(handle: &Handle) -> Vec<ResumeSignal> => Safe;
+    resume_execution(args: ResumeExecutionArgs) -> ResumeExecutionResult => OnlyIfUnsent;
+    expire_suspension(execution_id: ExecutionId, now: TimestampMs) -> () => Safe;
+    list_suspended(partition: &PartitionKey, cursor: Option<SuspendedCursor>, limit: usize) -> ListSuspendedPage
+        => Safe;
 }
