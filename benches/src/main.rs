@@ -54,6 +54,7 @@ async fn run(scenario: Scenario, subject: &dyn Subject, options: &Options, repor
         Scenario::Chain => report.chain = Some(scenarios::chain::run(subject, options).await?),
         Scenario::Suspend => report.suspend = Some(scenarios::suspend::run(subject, options).await?),
         Scenario::Stream => report.stream = Some(scenarios::stream::run(subject, options).await?),
+        Scenario::Worker => report.worker = Some(scenarios::worker::run(subject, options).await?),
     }
     Ok(())
 }

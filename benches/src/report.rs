@@ -11,6 +11,7 @@ use crate::scenarios::chain::ChainReport;
 use crate::scenarios::lifecycle::{ByCallers, LifecycleReport};
 use crate::scenarios::stream::StreamReport;
 use crate::scenarios::suspend::SuspendReport;
+use crate::scenarios::worker::WorkerReport;
 use crate::settings::{CALLERS, Facts, WAITING_FEW};
 
 /// Everything that was measured; scenarios that were not chosen are absent.
@@ -31,6 +32,9 @@ pub struct Report {
     /// Appending frames.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamReport>,
+    /// What users of workers wait for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerReport>,
     /// Under which conditions.
     pub settings: Facts,
 }
@@ -38,7 +42,7 @@ pub struct Report {
 impl Report {
     /// Nothing measured yet.
     pub fn new(settings: Facts) -> Self {
-        Self { lifecycle: None, backlog: None, chain: None, suspend: None, stream: None, settings }
+        Self { lifecycle: None, backlog: None, chain: None, suspend: None, stream: None, worker: None, settings }
     }
 
     /// One line of JSON.
@@ -65,7 +69,24 @@ impl Report {
         if let Some(report) = &self.stream {
             table.side(&format!("stream: append_frame, {} callers", CALLERS[0]), &report.side);
         }
+        if let Some(report) = &self.worker {
+            worker_rows(&mut table, report);
+        }
         table.text()
+    }
+}
+
+fn worker_rows(table: &mut Table, report: &WorkerReport) {
+    if let Some(commit) = &report.commit {
+        table.side("bare commit of one row", commit);
+    }
+    for (name, calls) in [
+        ("worker: submit to handler's start", &report.submit_to_start),
+        ("worker: cancel to handler", &report.cancel_to_handler),
+        ("worker: signal to resumed handler", &report.signal_to_resumed),
+        ("worker: completion to next step", &report.completion_to_next),
+    ] {
+        table.calls(name, calls);
     }
 }
 

@@ -96,6 +96,8 @@ pub enum Scenario {
     Suspend,
     /// Appending frames.
     Stream,
+    /// What users of workers wait for.
+    Worker,
 }
 
 impl Scenario {
@@ -107,6 +109,7 @@ impl Scenario {
             Self::Chain => "chain",
             Self::Suspend => "suspend",
             Self::Stream => "stream",
+            Self::Worker => "worker",
         }
     }
 }

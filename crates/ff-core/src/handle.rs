@@ -268,34 +268,79 @@ impl Handle {
     /// # Errors
     /// [`HandleDecodeError`]; a foreign backend is recognised before the seal is tried.
     pub fn open(&self, expected: BackendTag, key: &SealKey) -> Result<HandlePayload, HandleDecodeError> {
-        let same_backend = |actual: BackendTag| {
-            if actual == expected { Ok(()) } else { Err(HandleDecodeError::ForeignBackend { expected, actual }) }
-        };
-        same_backend(self.backend)?;
+        same_backend(expected, self.backend)?;
+        let parts = self.parts()?;
+        same_backend(expected, parts.backend()?)?;
+        key.mac().chain_update(parts.sealed()?).verify_slice(parts.seal()?).map_err(|_| HandleDecodeError::BrokenSeal)?;
+        if parts.kind != self.kind.wire_byte() {
+            return Err(HandleDecodeError::BrokenSeal);
+        }
+        decode(parts.body()?, self.kind)
+    }
+
+    /// What the handle says, for the worker it was given to. Proves nothing: only [`open`](Self::open) tells a true one from a forged one.
+    ///
+    /// # Errors
+    /// [`HandleDecodeError`] when the bytes are no handle.
+    pub fn peek(&self) -> Result<HandlePayload, HandleDecodeError> {
+        let parts = self.parts()?;
+        parts.backend()?;
+        decode(parts.body()?, self.kind)
+    }
+
+    fn parts(&self) -> Result<Parts<'_>, HandleDecodeError> {
         let bytes = self.opaque.as_bytes();
-        let truncated = |needed: usize| HandleDecodeError::Truncated { needed, have: bytes.len() };
-        let shortest = HEADER_LEN + SEAL_LEN;
-        let [magic, rest @ ..] = bytes else { return Err(truncated(shortest)) };
+        let truncated = || HandleDecodeError::Truncated { needed: HEADER_LEN + SEAL_LEN, have: bytes.len() };
+        let [magic, rest @ ..] = bytes else { return Err(truncated()) };
         if *magic != MAGIC {
             return Err(HandleDecodeError::BadMagic { got: *magic });
         }
-        let [version, rest @ ..] = rest else { return Err(truncated(shortest)) };
+        let [version, rest @ ..] = rest else { return Err(truncated()) };
         if *version != VERSION {
             return Err(HandleDecodeError::BadVersion { got: *version });
         }
-        let [backend, rest @ ..] = rest else { return Err(truncated(shortest)) };
-        same_backend(BackendTag::from_wire_byte(*backend).ok_or(HandleDecodeError::BadBackendTag { got: *backend })?)?;
-        let [kind, high, low, body @ ..] = rest else { return Err(truncated(shortest)) };
-        let body_len = usize::from(u16::from_be_bytes([*high, *low]));
-        if body.len() < body_len + SEAL_LEN {
-            return Err(truncated(HEADER_LEN + body_len + SEAL_LEN));
-        }
-        let (content, seal) = bytes.split_at(HEADER_LEN + body_len);
-        key.mac().chain_update(content).verify_slice(seal).map_err(|_| HandleDecodeError::BrokenSeal)?;
-        if *kind != self.kind.wire_byte() {
-            return Err(HandleDecodeError::BrokenSeal);
-        }
-        decode(&body[..body_len], self.kind)
+        let [backend, rest @ ..] = rest else { return Err(truncated()) };
+        Ok(Parts { bytes, backend: *backend, kind: rest.first().copied().unwrap_or_default() })
+    }
+}
+
+fn same_backend(expected: BackendTag, actual: BackendTag) -> Result<(), HandleDecodeError> {
+    if actual == expected { Ok(()) } else { Err(HandleDecodeError::ForeignBackend { expected, actual }) }
+}
+
+/// The bytes of a handle whose first ones are as they should be.
+struct Parts<'a> {
+    bytes: &'a [u8],
+    backend: u8,
+    kind: u8,
+}
+
+impl<'a> Parts<'a> {
+    fn backend(&self) -> Result<BackendTag, HandleDecodeError> {
+        BackendTag::from_wire_byte(self.backend).ok_or(HandleDecodeError::BadBackendTag { got: self.backend })
+    }
+
+    /// Where the seal begins.
+    fn sealed_len(&self) -> Result<usize, HandleDecodeError> {
+        let have = self.bytes.len();
+        let [_, _, _, _, high, low, ..] = self.bytes else {
+            return Err(HandleDecodeError::Truncated { needed: HEADER_LEN + SEAL_LEN, have });
+        };
+        let sealed = HEADER_LEN + usize::from(u16::from_be_bytes([*high, *low]));
+        let needed = sealed + SEAL_LEN;
+        if have < needed { Err(HandleDecodeError::Truncated { needed, have }) } else { Ok(sealed) }
+    }
+
+    fn sealed(&self) -> Result<&'a [u8], HandleDecodeError> {
+        Ok(&self.bytes[..self.sealed_len()?])
+    }
+
+    fn seal(&self) -> Result<&'a [u8], HandleDecodeError> {
+        Ok(&self.bytes[self.sealed_len()?..])
+    }
+
+    fn body(&self) -> Result<&'a [u8], HandleDecodeError> {
+        Ok(&self.sealed()?[HEADER_LEN..])
     }
 }
 
@@ -323,6 +368,13 @@ mod tests {
             worker_instance_id: WorkerInstanceId::new("worker-1").expect("valid"),
             kind,
         }
+    }
+
+    #[test]
+    fn whoever_holds_a_handle_can_read_it() {
+        assert_eq!(sealed().peek(), Ok(payload(HandleKind::Fresh)));
+        let nothing = Handle { opaque: HandleOpaque::new([]), ..sealed() };
+        assert!(matches!(nothing.peek(), Err(HandleDecodeError::Truncated { .. })));
     }
 
     fn sealed() -> Handle {

@@ -1,0 +1,56 @@
+//! A worker in a process of its own is killed in the middle of its work; another worker takes over when its lease has run out.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use flowfabric::{Context, FlowFabric, RunningWorker, Task, TaskResult};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+async fn work(context: Context, doomed: bool) -> TaskResult<u32> {
+    println!("{} works, attempt {}", if doomed { "the first worker" } else { "another one" }, context.attempt());
+    if doomed {
+        std::future::pending::<()>().await;
+    }
+    Ok(context.attempt())
+}
+
+async fn worker(fabric: &FlowFabric, is_doomed: bool) -> flowfabric::Result<RunningWorker> {
+    let handler = move |context, _input: ()| work(context, is_doomed);
+    fabric.worker().lease_ttl(LEASE).on("work", handler).start().await
+}
+
+/// The process that will be killed.
+async fn doomed(address: &str) -> flowfabric::Result<()> {
+    let fabric = FlowFabric::open(address).await?;
+    let _worker = worker(&fabric, true).await?;
+    std::future::pending().await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(address) = std::env::args().nth(1) {
+        return Ok(doomed(&address).await?);
+    }
+    let folder = tempfile::tempdir()?;
+    let address = format!("sqlite:{}", folder.path().join("takeover.db").display());
+    let fabric = FlowFabric::open(&address).await?;
+    let run = fabric.client().submit(Task::new("work", &())).await?;
+
+    let mut child = Command::new(std::env::current_exe()?).arg(&address).stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    println!("{}", lines.next_line().await?.expect("the first worker begins"));
+    child.kill().await?;
+    println!("the first worker is killed");
+
+    let killed_at = Instant::now();
+    let second = worker(&fabric, false).await?;
+    let attempt: u32 = run.result().await?;
+    println!("taken over and done {} ms later", killed_at.elapsed().as_millis());
+    assert_eq!(attempt, 1);
+    second.stop().await;
+    fabric.close().await?;
+    Ok(())
+}
