@@ -19,7 +19,6 @@ mod readers;
 mod schema;
 mod store;
 mod tables;
-mod topics;
 mod writer;
 mod young;
 

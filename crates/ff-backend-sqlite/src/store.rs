@@ -13,6 +13,7 @@ use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
+use ff_engine::topics::Topics;
 
 use crate::connection::{blocking, open_writer};
 use crate::error::explain;
@@ -20,7 +21,6 @@ use crate::maintenance;
 use crate::options::{Location, SqliteOptions};
 use crate::readers::Readers;
 use crate::tables;
-use crate::topics::Topics;
 use crate::writer::{Desk, Durability, StoreClock, Writer};
 use crate::young::View;
 
@@ -57,7 +57,7 @@ impl SqliteStore {
 
     fn open_blocking(options: SqliteOptions) -> Result<Self> {
         let db = open_writer(&options)?;
-        let topics = Arc::new(Topics::new());
+        let topics = Arc::new(Topics::default());
         let clock = StoreClock::new(Arc::clone(&options.clock));
         let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
         let log = options.log_to_flush();

@@ -11,6 +11,7 @@ pub mod engines;
 mod expect;
 pub mod harness;
 pub mod memory;
+mod patience;
 mod recorder;
 mod stage;
 pub mod store_contract;

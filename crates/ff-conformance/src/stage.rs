@@ -1,7 +1,7 @@
 //! Scenes that cases of several facets start from.
 
 use ff_core::backend::flows::CreateFlowArgs;
-use ff_core::backend::ingress::CreateExecutionArgs;
+use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs};
 use ff_core::backend::signals::SeedWaitpointHmacSecretArgs;
 use ff_core::backend::suspension::{
     ResumeCondition, SignalMatcher, SuspendArgs, SuspendOutcome, SuspensionReasonCode, WaitpointBinding,
@@ -31,6 +31,13 @@ pub(crate) async fn suspend(world: &World, handle: &Handle) -> SuspendOutcome {
     let suspension = SuspensionId::from_uuid(world.uuid());
     let args = SuspendArgs::new(suspension, binding, condition, SuspensionReasonCode::WaitingForSignal);
     world.backend.suspend(handle, args).await.unwrap()
+}
+
+/// Opens a terminal execution again.
+pub(crate) async fn replay(world: &World, execution_id: ExecutionId) {
+    let (reason, requested_by) = ("again".to_owned(), "tester".to_owned());
+    let replay = ReplayExecutionArgs { execution_id, reason, requested_by };
+    world.backend.replay_execution(replay).await.unwrap();
 }
 
 /// Registers a worker of the usual namespace and lane that lives for a minute.

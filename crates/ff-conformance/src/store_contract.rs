@@ -116,6 +116,7 @@ fn attempt(n: u128, index: u32) -> Attempt {
         category: None,
         detail: None,
         lineage: None,
+        taken: false,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use ff_core::TimestampMs;
 use ff_core::capability::RequirementClass;
-use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId};
+use ff_core::ids::{
+    AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId, WorkerInstanceId,
+};
 use ff_core::partition::Partition;
 use ff_core::state::PublicState;
 use serde::{Deserialize, Serialize};
@@ -342,6 +344,10 @@ pub enum Topic {
     Stream(ExecutionId),
     /// A member of a flow ended.
     Flow(FlowId),
+    /// An execution ended.
+    Execution(ExecutionId),
+    /// Somebody else than the worker ended one of its ownerships.
+    Worker(WorkerInstanceId),
     /// Any event was appended.
     Events,
     /// Something may be due earlier than before.

@@ -20,6 +20,7 @@ mod scheduler;
 pub mod store;
 mod tie;
 mod timers;
+pub mod topics;
 mod verbs;
 
 pub use engine::{Engine, Limits, Settings};

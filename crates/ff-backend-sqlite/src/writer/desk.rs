@@ -11,6 +11,7 @@ use ff_engine::event::Event;
 use ff_engine::index::{Bounds, Entry, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
+use ff_engine::topics::Topics;
 use rusqlite::Connection;
 
 use super::checkpointer::{Checkpointer, Growth};
@@ -23,7 +24,6 @@ use crate::options::FlushedLog;
 use crate::tables;
 use crate::tables::event::Appended;
 use crate::tables::execution::{Change, Shadow, Stored, settled_keys, with_young_keys};
-use crate::topics::Topics;
 use crate::young::{Settled, View, Young};
 
 /// The store's time, never backwards in this process.
@@ -83,7 +83,7 @@ pub(crate) struct Desk {
     /// How many groups were committed.
     committed: Arc<AtomicU64>,
     /// The news of the open group.
-    news: Vec<Topic>,
+    news: HashSet<Topic>,
     /// Whether the open group has written anything.
     has_written: bool,
     /// Changes whenever another connection commits.
@@ -125,7 +125,7 @@ impl Desk {
             topics,
             flushing,
             committed,
-            news: Vec::new(),
+            news: HashSet::default(),
             has_written: false,
             seen_version: None,
             last_event: None,
@@ -446,9 +446,7 @@ impl Desk {
     }
 
     pub(super) fn announce(&mut self, topic: Topic) {
-        if !self.news.contains(&topic) {
-            self.news.push(topic);
-        }
+        self.news.insert(topic);
     }
 }
 

@@ -12,19 +12,20 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender};
 use ff_core::Result;
 use ff_engine::index::Topic;
+use ff_engine::topics::Topics;
 use tokio::sync::watch;
 
 use super::checkpointer::Growth;
 use super::work::Work;
 use crate::error::Trouble;
-use crate::topics::Topics;
+use crate::hash::HashSet;
 
 /// A committed group that waits for the disk.
 pub(super) struct Committed {
     pub(super) number: u64,
     pub(super) has_written: bool,
     pub(super) group: Vec<Box<dyn Work>>,
-    pub(super) news: Vec<Topic>,
+    pub(super) news: HashSet<Topic>,
 }
 
 /// How far the log is on the disk, and whether the disk has failed.

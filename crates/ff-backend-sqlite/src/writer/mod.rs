@@ -16,6 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender};
 use ff_core::Result;
 use ff_engine::store::Op;
+use ff_engine::topics::Topics;
 use tokio::sync::oneshot;
 
 pub(crate) use desk::{Desk, StoreClock};
@@ -23,7 +24,6 @@ pub(crate) use flusher::Durability;
 pub(crate) use work::Work;
 
 use crate::error::Trouble;
-use crate::topics::Topics;
 use group::{Next, Queue};
 use work::Transaction;
 

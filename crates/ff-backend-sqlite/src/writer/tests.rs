@@ -6,11 +6,13 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
 use ff_engine::clock::SystemClock;
+use ff_engine::topics::Topics;
 
 use super::checkpointer::Growth;
 use super::flusher::{Committed, Flusher, Log};
 use super::*;
 use crate::connection::open_writer;
+use crate::hash::HashSet;
 use crate::options::{FlushedLog, SqliteOptions};
 
 struct Told(mpsc::Sender<Result<()>>);
@@ -37,11 +39,11 @@ fn group(told: &mpsc::Sender<Result<()>>) -> Vec<Box<dyn Work>> {
 fn after_a_failed_flush_no_group_is_answered_with_success() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
-    let (log, topics) = (Log::new(path.clone()), Arc::new(Topics::new()));
+    let (log, topics) = (Log::new(path.clone()), Arc::new(Topics::default()));
     let flusher = Flusher::start(log, Durability::new(), topics, Growth::unheard()).unwrap();
     let (told, answers) = mpsc::channel();
     let answer_to = |number, has_written| {
-        flusher.take_over(Committed { number, has_written, group: group(&told), news: Vec::new() });
+        flusher.take_over(Committed { number, has_written, group: group(&told), news: HashSet::default() });
         answers.recv().unwrap()
     };
     assert!(answer_to(1, true).is_err(), "there is no log to flush");
@@ -59,7 +61,7 @@ fn a_group_that_wrote_nothing_waits_for_the_flush_of_those_before_it() {
     // A pipe in place of the log: it opens when somebody opens its other end, and it cannot be flushed.
     let log = FlushedLog { path: pipe.clone(), database, busy_timeout: options.busy_timeout };
     let db = open_writer(&options).unwrap();
-    let (clock, topics) = (StoreClock::new(Arc::new(SystemClock::default())), Arc::new(Topics::new()));
+    let (clock, topics) = (StoreClock::new(Arc::new(SystemClock::default())), Arc::new(Topics::default()));
     let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
     let mut desk = Desk::new(db, clock, topics, Some(&log), committed, &durability, 100).unwrap();
     let (told, answers) = mpsc::channel();

@@ -1,8 +1,6 @@
 //! Waiting for work.
 
-use std::future::Future;
 use std::pin::pin;
-use std::task::Poll;
 
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::backend::ingress::{CreateExecutionArgs, SetLaneStateArgs};
@@ -12,6 +10,7 @@ use futures_util::future::join;
 
 use super::{grant_args, policy};
 use crate::cases;
+use crate::patience::{is_waiting, settle};
 use crate::world::World;
 
 cases!["claims":
@@ -26,18 +25,6 @@ cases!["claims":
 
 fn patient(ms: u64) -> ClaimPolicy {
     ClaimPolicy { max_wait_ms: Some(ms), ..policy("worker-a") }
-}
-
-/// Lets other tasks run until they are all waiting for something.
-async fn settle() {
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Whether a future is still waiting.
-async fn is_waiting<F: Future + Unpin>(future: &mut F) -> bool {
-    std::future::poll_fn(|context| Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())).await
 }
 
 async fn a_waiting_claim_gets_what_is_there_at_once(world: World) {

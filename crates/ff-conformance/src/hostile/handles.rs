@@ -5,6 +5,7 @@ use std::time::Duration;
 use ff_core::TimestampMs;
 use ff_core::backend::attempts::{CompleteManyItem, CompleteManyOutcome, FailureReason};
 use ff_core::backend::budgets::UsageDimensions;
+use ff_core::backend::leases::AwaitLostLeasesArgs;
 use ff_core::backend::streams::{Frame, FrameKind};
 use ff_core::backend::suspension::{ResumeCondition, SuspendArgs, SuspensionReasonCode, WaitpointBinding};
 use ff_core::handle::{BackendTag, Handle, HandleKind, HandleOpaque};
@@ -33,6 +34,8 @@ async fn refusals(world: &World, handle: &Handle) -> Vec<(&'static str, String)>
         ResumeCondition::OperatorOnly {},
         SuspensionReasonCode::ManualPause,
     );
+    let lost =
+        AwaitLostLeasesArgs { worker_instance_id: world.worker().1, handles: vec![handle.clone()], max_wait_ms: 0 };
     let budget = BudgetId::from_uuid(world.uuid());
     let failure = FailureReason::new("no");
     let many = vec![CompleteManyItem { handle: handle.clone(), result_payload: None }];
@@ -43,6 +46,7 @@ async fn refusals(world: &World, handle: &Handle) -> Vec<(&'static str, String)>
     let hour = Duration::from_secs(3600);
     let mut told: Vec<(&'static str, String)> = [
         ("renew", code("renew", backend.renew(handle).await)),
+        ("await_lost_leases", code("await_lost_leases", backend.await_lost_leases(lost).await)),
         ("progress", code("progress", backend.progress(handle, Some(99), None).await)),
         ("append_frame", code("append_frame", backend.append_frame(handle, Frame::new(FrameKind::Blob, "x")).await)),
         ("complete", code("complete", backend.complete(handle, None).await)),

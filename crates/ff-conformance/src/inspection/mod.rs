@@ -2,6 +2,7 @@
 
 mod explain;
 mod lists;
+mod outcomes;
 mod reads;
 mod search;
 mod tags;
@@ -9,5 +10,8 @@ mod tags;
 use crate::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
-    [reads::cases(), tags::cases(), lists::cases(), search::cases(), explain::cases()].into_iter().flatten().collect()
+    [reads::cases(), outcomes::cases(), tags::cases(), lists::cases(), search::cases(), explain::cases()]
+        .into_iter()
+        .flatten()
+        .collect()
 }

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod listing;
+mod lost;
 mod reclaim;
 mod renew;
 mod revoke;
@@ -10,7 +11,14 @@ mod timeouts;
 use crate::Case;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let groups =
-        [expiry::cases(), listing::cases(), reclaim::cases(), renew::cases(), revoke::cases(), timeouts::cases()];
+    let groups = [
+        expiry::cases(),
+        listing::cases(),
+        lost::cases(),
+        reclaim::cases(),
+        renew::cases(),
+        revoke::cases(),
+        timeouts::cases(),
+    ];
     groups.into_iter().flatten().collect()
 }

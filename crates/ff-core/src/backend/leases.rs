@@ -13,7 +13,7 @@ use crate::ids::{
     AttemptId, AttemptIndex, ExecutionId, FenceTriple, LaneId, LeaseEpoch, LeaseId, Namespace, WorkerId,
     WorkerInstanceId,
 };
-use crate::state::OwnershipState;
+use crate::state::{OwnershipState, PublicState};
 use crate::time::TimestampMs;
 use crate::words::words;
 
@@ -279,6 +279,60 @@ pub struct ListExpiredLeasesResult {
     pub cursor: Option<ExpiredLeasesCursor>,
 }
 
+/// What a worker holds, and how long it waits to hear that it lost any of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[serde(deny_unknown_fields)]
+pub struct AwaitLostLeasesArgs {
+    /// The process that asks.
+    pub worker_instance_id: WorkerInstanceId,
+    /// What it holds; at most 1024.
+    pub handles: Vec<Handle>,
+    /// How long to wait while everything is still held; 0 means not at all, at most 30,000.
+    pub max_wait_ms: u64,
+}
+
+/// An attempt that its worker no longer owns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[serde(deny_unknown_fields)]
+pub struct LostLease {
+    /// Which execution.
+    pub execution_id: ExecutionId,
+    /// Position of the attempt that was lost.
+    pub attempt_index: AttemptIndex,
+    /// How.
+    pub loss: LeaseLoss,
+}
+
+/// How an attempt was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum LeaseLoss {
+    /// The execution was cancelled.
+    Cancelled {
+        /// Why, for people.
+        reason: String,
+    },
+    /// The attempt is over, or parked, in another way.
+    Ended {
+        /// What became of the execution.
+        public_state: PublicState,
+    },
+    /// The lease ran out, whether or not anybody has marked it yet.
+    Expired,
+    /// An operator took the lease away.
+    Revoked {
+        /// Why, for people.
+        reason: String,
+    },
+    /// Somebody has taken the execution since.
+    Superseded,
+    /// The execution is gone.
+    Missing,
+}
+
 /// Keeps an execution with the worker that owns it, and takes it back when the worker is gone.
 #[async_trait]
 #[allow(unused_variables, reason = "default bodies ignore their arguments")]
@@ -338,6 +392,16 @@ pub trait Leases: Send + Sync {
     async fn list_expired_leases(&self, args: ListExpiredLeasesArgs) -> Result<ListExpiredLeasesResult> {
         Err(EngineError::Unavailable { op: "list_expired_leases" })
     }
+
+    /// Which of these handles no longer own their attempt, in their order: at once if there are any, else as soon as somebody else than
+    /// their owner ends one (a cancellation, an operator, a timeout, a deadline, another worker) or one runs out of time. Empty
+    /// when all are owned after the wait, or when this process shuts down.
+    ///
+    /// Errors in order: `Validation(InvalidInput)` for a wait of more than 30 seconds or for more than 1024 handles, those of
+    /// a handle, `Validation(InvalidInput)` for a handle of another worker instance.
+    async fn await_lost_leases(&self, args: AwaitLostLeasesArgs) -> Result<Vec<LostLease>> {
+        Err(EngineError::Unavailable { op: "await_lost_leases" })
+    }
 }
 
 forward! { Leases,
@@ -349,6 +413,7 @@ forward! { Leases,
     reclaim_execution(args: ReclaimExecutionArgs) -> ReclaimExecutionOutcome => OnlyIfUnsent;
     expire_execution(execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> () => Safe;
     list_expired_leases(args: ListExpiredLeasesArgs) -> ListExpiredLeasesResult => Safe;
+    await_lost_leases(args: AwaitLostLeasesArgs) -> Vec<LostLease> => Safe;
 }
 
 #[cfg(test)]
@@ -362,6 +427,7 @@ mod tests {
         ReclaimExecutionArgs,
         ListExpiredLeasesArgs,
         ExpiredLeasesCursor,
+        AwaitLostLeasesArgs,
     );
     crate::testing::answer_round_trips!(
         LeaseRenewal,
@@ -371,6 +437,7 @@ mod tests {
         ReclaimExecutionOutcome,
         ExpiredLeaseInfo,
         ListExpiredLeasesResult,
+        LostLease,
     );
 
     #[test]

@@ -1,5 +1,6 @@
 //! Who may act on an active execution: the holder of its lease, proven by (lease, epoch, attempt).
 
+mod loss;
 mod source;
 
 use crate::error::{ContentionKind, EngineError, NotActive, Result, StateKind};
@@ -8,6 +9,7 @@ use crate::ids::{AttemptId, AttemptIndex, FenceTriple, LeaseEpoch, LeaseFence, L
 use crate::state::{LifecyclePhase, OwnershipState, TerminalOutcome};
 use crate::time::TimestampMs;
 
+pub use loss::{Loss, loss};
 pub use source::CancelSource;
 
 /// What is stored about the ownership of one execution.

@@ -10,3 +10,4 @@ pub mod replay;
 pub mod retention;
 pub mod retry;
 pub mod streams;
+pub mod waiting;

@@ -7,15 +7,9 @@ use ff_core::partition::Partition;
 
 use super::{Ending, Subject, finish};
 use crate::key::Key;
-use crate::records::Execution;
 use crate::store::{Op, Tx};
 
-/// Cancels an execution whoever owns it, and advances its graph. The caller has seen that it is not terminal.
-pub(crate) async fn cancel_internal(tx: &mut dyn Tx, subject: Subject, reason: &str, by: &str) -> Result<Execution> {
-    finish(tx, subject, Ending::cancelled(reason, by)).await
-}
-
-/// Cancels one execution from any state that is not terminal. Says whether it did: not when it was over already, or is gone.
+/// Cancels one execution from any state that is not terminal, whoever owns it, and advances its graph. Says whether it did: not when it was over already, or is gone.
 #[derive(Clone, Debug)]
 pub(crate) struct CancelExecution {
     pub(crate) execution_id: ExecutionId,
@@ -39,7 +33,7 @@ impl Op for CancelExecution {
     async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
         match Subject::find(tx, self.execution_id).await? {
             Some(subject) if !subject.execution.is_terminal() => {
-                cancel_internal(tx, subject, &self.reason, &self.by).await?;
+                finish(tx, subject, Ending::cancelled(&self.reason, &self.by)).await?;
                 Ok(true)
             }
             _ => Ok(false),

@@ -30,7 +30,12 @@ impl Ending {
     pub(crate) const fn success(result: Option<Blob>) -> Self {
         Self {
             outcome: TerminalOutcome::Success,
-            attempt: AttemptEnd { lifecycle: AttemptLifecycle::EndedSuccess, reason: None, category: None },
+            attempt: AttemptEnd {
+                lifecycle: AttemptLifecycle::EndedSuccess,
+                reason: None,
+                category: None,
+                taken: false,
+            },
             stream: StreamCloseReason::AttemptSuccess,
             waitpoints: CloseReason::Cancelled,
             release: ReleaseReason::Completed,
@@ -49,6 +54,7 @@ impl Ending {
                 lifecycle: AttemptLifecycle::EndedFailure,
                 reason: Some(failure.reason.clone()),
                 category: Some(failure.category.clone()),
+                taken: false,
             },
             stream: StreamCloseReason::AttemptFailure,
             waitpoints: CloseReason::Cancelled,
@@ -68,6 +74,7 @@ impl Ending {
                 lifecycle: AttemptLifecycle::EndedCancelled,
                 reason: Some(format!("cancelled: {}", cancellation.reason)),
                 category: None,
+                taken: true,
             },
             stream: StreamCloseReason::AttemptCancelled,
             waitpoints: CloseReason::Cancelled,
@@ -87,6 +94,7 @@ impl Ending {
             release,
             ..Self::failed(reason, "timeout")
         }
+        .taken(true)
     }
 
     /// A required dependency became impossible.
@@ -97,6 +105,7 @@ impl Ending {
                 lifecycle: AttemptLifecycle::EndedCancelled,
                 reason: Some("dependency_impossible".to_owned()),
                 category: None,
+                taken: false,
             },
             stream: StreamCloseReason::DependencyImpossible,
             waitpoints: CloseReason::DependencyImpossible,
@@ -105,6 +114,13 @@ impl Ending {
             cancellation: None,
             result: None,
         }
+    }
+
+    /// Says whether somebody else than the owner decides on it.
+    #[must_use]
+    pub(crate) const fn taken(mut self, taken: bool) -> Self {
+        self.attempt.taken = taken;
+        self
     }
 }
 
@@ -159,6 +175,8 @@ pub(crate) struct Retry<'a> {
     pub(crate) category: &'a str,
     pub(crate) stream: StreamCloseReason,
     pub(crate) release: ReleaseReason,
+    /// Whether somebody else than the owner decides on it.
+    pub(crate) taken: bool,
 }
 
 /// Ends the attempt as failed and schedules the next one.
@@ -167,6 +185,7 @@ pub(crate) async fn retry_later(tx: &mut dyn Tx, mut subject: Subject, retry: Re
         lifecycle: AttemptLifecycle::EndedFailure,
         reason: Some(retry.reason.to_owned()),
         category: Some(retry.category.to_owned()),
+        taken: retry.taken,
     };
     end_attempt(tx, &subject.execution, end, retry.stream).await?;
     let release = subject.execution.schedule_retry(retry.at, retry.reason.to_owned(), tx.now());

@@ -9,7 +9,7 @@ mod policy;
 mod subject;
 mod suspension;
 
-pub(crate) use cancelling::{CancelExecution, cancel_internal};
+pub(crate) use cancelling::CancelExecution;
 pub(crate) use ending::{Ending, Retry, end, finish, retry_later};
 pub(crate) use ownership::{
     Handover, close_stream, fence_check, fenced, hand_over, mark_expired, park_attempt, parked, released,

@@ -229,6 +229,7 @@ fn start_attempt(tx: &mut dyn Tx, execution: &Execution, kind: AttemptType, line
         category: None,
         detail: None,
         lineage,
+        taken: false,
     });
 }
 
@@ -253,6 +254,7 @@ async fn retire_attempt(tx: &mut dyn Tx, execution: &Execution, reason: &str) ->
             lifecycle: AttemptLifecycle::InterruptedReclaimed,
             reason: Some(reason.to_owned()),
             category: None,
+            taken: true,
         };
         attempt.end(end, tx.now());
         tx.put(attempt);

@@ -11,7 +11,6 @@ use ff_core::error::ContentionKind;
 use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
-use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::event::{Event, EventPage};
@@ -19,6 +18,7 @@ use crate::index::{Bounds, Index, Listed, Position, Topic};
 use crate::key::Key;
 use crate::records::Record;
 use crate::store::{Inspect, Op, Store};
+use crate::topics::Topics;
 
 use state::State;
 use tx::MemoryTx;
@@ -26,13 +26,11 @@ use tx::MemoryTx;
 /// How often a conflicting operation runs again before its caller is told.
 const ATTEMPTS_MAX: u32 = 100;
 
-const TOPIC_SHARDS: usize = 64;
-
 /// Records in memory; gone with the process.
 pub struct MemoryStore {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
-    topics: Vec<watch::Sender<u64>>,
+    topics: Arc<Topics>,
     spans_partitions: bool,
 }
 
@@ -46,12 +44,7 @@ impl MemoryStore {
     /// An empty store on a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            state: Mutex::new(State::default()),
-            clock,
-            topics: (0..TOPIC_SHARDS).map(|_| watch::Sender::new(0)).collect(),
-            spans_partitions: false,
-        }
+        Self { state: Mutex::new(State::default()), clock, topics: Arc::default(), spans_partitions: false }
     }
 
     /// The same store, whose transactions look at all partitions.
@@ -98,19 +91,6 @@ impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn shard(&self, topic: &Topic) -> &watch::Sender<u64> {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        topic.hash(&mut hasher);
-        &self.topics[usize::try_from(hasher.finish() % TOPIC_SHARDS as u64).unwrap_or(0)]
-    }
-
-    fn notify(&self, topics: &[Topic]) {
-        for topic in topics {
-            self.shard(topic).send_modify(|count| *count = count.wrapping_add(1));
-        }
-    }
 }
 
 impl Store for MemoryStore {
@@ -124,7 +104,7 @@ impl Store for MemoryStore {
             let out = op.run(&mut tx).await?;
             let commit = self.lock().commit(tx.into_writes());
             if let Some(topics) = commit {
-                self.notify(&topics);
+                topics.iter().for_each(|topic| self.topics.wake(topic));
                 return Ok(out);
             }
             tokio::task::yield_now().await;
@@ -166,11 +146,7 @@ impl Store for MemoryStore {
     }
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
-        let mut receiver = self.shard(topic).subscribe();
-        Box::pin(async move {
-            // A closed channel means the store is gone: nothing to wait for.
-            let _ = receiver.changed().await;
-        })
+        self.topics.listen(topic).0
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -15,6 +15,7 @@ mod signals;
 mod streams;
 mod subscriptions;
 mod suspension;
+mod waiting;
 pub(crate) mod workers;
 
 use ff_core::{EngineError, Result};

@@ -8,7 +8,7 @@ use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
-use crate::index::{Entry, Index, Position};
+use crate::index::{Entry, Index, Position, Topic};
 use crate::key::Key;
 
 /// Where an attempt comes from.
@@ -29,6 +29,8 @@ pub struct AttemptEnd {
     pub reason: Option<String>,
     /// The failure's category.
     pub category: Option<String>,
+    /// Whether somebody else than its owner ended it.
+    pub taken: bool,
 }
 
 /// One attempt.
@@ -54,6 +56,9 @@ pub struct Attempt {
     /// What a failure carried for programs, byte for byte.
     pub detail: Option<Blob>,
     pub lineage: Option<Lineage>,
+    /// Somebody else ended it while its owner held it, and the owner may not know.
+    #[serde(default)]
+    pub taken: bool,
 }
 
 impl Attempt {
@@ -85,6 +90,7 @@ impl Attempt {
         if self.lifecycle.is_ended() {
             return;
         }
+        self.taken = end.taken && self.lifecycle == AttemptLifecycle::Started;
         self.lifecycle = end.lifecycle;
         self.reason = end.reason;
         self.category = end.category;
@@ -99,6 +105,12 @@ impl Stored for Attempt {
 
     fn entries(&self, out: &mut Vec<Entry>) {
         out.push(Entry::new(Index::AttemptsOf(self.execution), Position::new(i64::from(self.index.0), [])));
+    }
+
+    fn topics(&self, out: &mut Vec<Topic>) {
+        if self.taken {
+            out.push(Topic::Worker(self.worker_instance_id.clone()));
+        }
     }
 }
 

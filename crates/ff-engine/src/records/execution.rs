@@ -414,8 +414,13 @@ impl Stored for Execution {
         if self.is_eligible() || self.reclaim_open {
             out.push(Topic::Lane(self.lane.clone()));
         }
-        if let (true, Some(flow)) = (self.is_terminal(), self.flow_id) {
-            out.push(Topic::Flow(flow));
+        if self.is_terminal() {
+            out.push(Topic::Execution(self.id));
+            out.extend(self.flow_id.map(Topic::Flow));
+        }
+        // The lease stays on the record until somebody takes over or it ends, and the attempt tells of that.
+        if let (true, Some(lease)) = (self.is_lost(), &self.lease) {
+            out.push(Topic::Worker(lease.worker_instance_id.clone()));
         }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) async fn reclaim_cap(tx: &mut dyn Tx, execution: &Execution, asked: O
 
 /// Ends an execution that lost its lease once too often.
 pub(crate) async fn end_over_cap(tx: &mut dyn Tx, subject: Subject) -> Result<Execution> {
-    finish(tx, subject, Ending::failed("max_reclaims_exceeded", "max_reclaims_exceeded")).await
+    finish(tx, subject, Ending::failed("max_reclaims_exceeded", "max_reclaims_exceeded").taken(true)).await
 }
 
 impl<S: Store> Engine<S> {

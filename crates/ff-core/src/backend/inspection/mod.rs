@@ -21,7 +21,9 @@ pub use explain::{Explanation, Reason};
 pub use search::{
     ExecutionSummary, LaneKey, ListExecutionsPage, ListLanesPage, SearchArgs, SearchCursor, SearchPage, TagPair,
 };
-pub use snapshots::{AttemptSummary, ExecutionContext, ExecutionInfo, ExecutionSnapshot, LeaseSummary};
+pub use snapshots::{
+    AttemptSummary, ExecutionContext, ExecutionInfo, ExecutionOutcome, ExecutionSnapshot, LeaseSummary,
+};
 
 /// Most entries of any listing or search page; a larger limit counts as this one.
 pub const PAGE_LIMIT_MAX: u32 = 1000;
@@ -69,6 +71,15 @@ pub trait Inspection: Send + Sync {
     async fn get_execution_result(&self, execution_id: ExecutionId) -> Result<Option<Blob>> {
         let _ = execution_id;
         Err(EngineError::Unavailable { op: "get_execution_result" })
+    }
+
+    /// What the execution came to, waiting up to `max_wait_ms` until it is over: woken by the commit that ends it. None when it is not
+    /// over by then (0 means not to wait), or when this process shuts down.
+    ///
+    /// Errors in order: `InvalidInput` for a wait of more than 30 seconds, `NotFound(execution)`.
+    async fn await_outcome(&self, execution_id: ExecutionId, max_wait_ms: u64) -> Result<Option<ExecutionOutcome>> {
+        let _ = (execution_id, max_wait_ms);
+        Err(EngineError::Unavailable { op: "await_outcome" })
     }
 
     /// Stored fields as text, one entry per name; unknown names and fields of a missing execution are none.
@@ -143,6 +154,7 @@ forward! { Inspection,
     read_execution_state(execution_id: ExecutionId) -> Option<PublicState> => Safe;
     read_execution_info(execution_id: ExecutionId) -> Option<ExecutionInfo> => Safe;
     get_execution_result(execution_id: ExecutionId) -> Option<Blob> => Safe;
+    await_outcome(execution_id: ExecutionId, max_wait_ms: u64) -> Option<ExecutionOutcome> => Safe;
     read_exec_core_fields(execution_id: ExecutionId, names: &[&str]) -> BTreeMap<String, Option<String>> => Safe;
     set_execution_tag(execution_id: ExecutionId, key: &str, value: &str) -> () => Safe;
     get_execution_tag(execution_id: ExecutionId, key: &str) -> Option<String> => Safe;
@@ -184,6 +196,7 @@ mod tests {
             read_execution_state(id),
             read_execution_info(id),
             get_execution_result(id),
+            await_outcome(id, 0),
             read_exec_core_fields(id, &["lane_id"]),
             set_execution_tag(id, "app.key", "value"),
             get_execution_tag(id, "app.key"),

@@ -138,6 +138,29 @@ pub struct ExecutionInfo {
     pub blocking_detail: String,
 }
 
+/// What an execution came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(proptest_derive::Arbitrary))]
+#[serde(deny_unknown_fields)]
+pub struct ExecutionOutcome {
+    /// The label users see: one of the terminal ones.
+    pub public_state: PublicState,
+    /// The result, byte-exact; absent when it did not complete, or completed without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Blob>,
+    /// Why it failed or expired, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// Why it failed or expired, for policies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_category: Option<String>,
+    /// Why it was cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancellation_reason: Option<String>,
+    /// When it became terminal.
+    pub completed_at: TimestampMs,
+}
+
 #[cfg(test)]
 mod tests {
     crate::testing::answer_round_trips!(
@@ -146,5 +169,6 @@ mod tests {
         ExecutionSnapshot,
         ExecutionContext,
         ExecutionInfo,
+        ExecutionOutcome,
     );
 }

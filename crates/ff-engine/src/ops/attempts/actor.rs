@@ -55,6 +55,11 @@ impl Actor {
         Ok(Self { execution_id, presented, caller: Caller { fence: fence.complete()?, attempt_index } })
     }
 
+    /// Whether it proves ownership, and does not just override it.
+    pub(crate) const fn is_owner(&self) -> bool {
+        matches!(self.presented, Presented::Fenced { .. })
+    }
+
     /// The execution, if the actor owns it; the refusal otherwise.
     pub(crate) async fn own(&self, tx: &mut dyn Tx) -> Result<Result<Subject>> {
         let mut subject = Subject::load(tx, self.execution_id).await?;

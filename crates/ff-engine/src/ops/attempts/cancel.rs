@@ -11,7 +11,7 @@ use ff_core::rules::replay::{Call, Caller, replay};
 
 use super::{Actor, Admitted};
 use crate::key::Key;
-use crate::lifecycle::{Subject, cancel_internal, mark_expired, parked, stored_ownership};
+use crate::lifecycle::{Ending, Subject, finish, mark_expired, parked, stored_ownership};
 use crate::store::{Op, Tx};
 
 /// Why somebody may cancel.
@@ -50,7 +50,8 @@ impl Op for Cancel {
         match admitted {
             Admitted::Owner(subject) => {
                 let owes = subject.execution.is_active() && subject.execution.owes_quotas();
-                cancel_internal(tx, *subject, &self.reason, &self.by).await?;
+                let is_other = matches!(self.proof, Proof::Fence { .. });
+                finish(tx, *subject, Ending::cancelled(&self.reason, &self.by).taken(is_other)).await?;
                 Ok(Ok(owes))
             }
             Admitted::Repeated(..) => Ok(Ok(false)),

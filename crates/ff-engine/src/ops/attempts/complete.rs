@@ -36,7 +36,8 @@ impl Op for Complete {
             Admitted::Refused(error) => return Ok(Err(error)),
         };
         check_size("result", self.result.as_ref(), self.result_bytes_max)?;
-        let ended = finish(tx, *subject, Ending::success(self.result.clone())).await?;
+        let ending = Ending::success(self.result.clone()).taken(!self.actor.is_owner());
+        let ended = finish(tx, *subject, ending).await?;
         Ok(Ok(ended.owes_quotas()))
     }
 }

@@ -74,7 +74,8 @@ impl Op for Fail {
         let outcome = match self.decide(tx, &subject.execution).await? {
             RetryDecision::Retry { delay_ms } => self.retry(tx, subject, delay_ms).await?,
             RetryDecision::Terminal => {
-                finish(tx, subject, Ending::failed(&self.reason, &self.category)).await?;
+                let ending = Ending::failed(&self.reason, &self.category).taken(!self.actor.is_owner());
+                finish(tx, subject, ending).await?;
                 FailExecutionResult::TerminalFailed
             }
         };
@@ -106,6 +107,7 @@ impl Fail {
             category: &self.category,
             stream: StreamCloseReason::AttemptFailure,
             release: ReleaseReason::FailedRetryScheduled,
+            taken: !self.actor.is_owner(),
         };
         retry_later(tx, subject, retry).await?;
         Ok(FailExecutionResult::RetryScheduled { delay_until, next_attempt_index })

@@ -1,15 +1,16 @@
 //! Finding and taking in one step.
 
+use ff_core::Result;
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
 use ff_core::ids::LaneId;
-use ff_core::{Result, TimestampMs};
 
 use super::check_offer;
 use crate::engine::Engine;
 use crate::index::Topic;
 use crate::ops::check_duration;
+use crate::ops::waiting::wait;
 use crate::scheduler::grants::Holder;
 use crate::scheduler::hunt::{Catch, Haul, Prize, Seeker, hunt};
 use crate::store::Store;
@@ -50,27 +51,10 @@ pub(super) async fn claim<S: Store>(
                 news.await;
             }
         };
-        if !wait(engine, news, deadline).await? {
+        let Some(deadline) = deadline else { return Ok(Vec::new()) };
+        if !wait(engine, news, deadline, deadline).await? {
             return Ok(Vec::new());
         }
-    }
-}
-
-/// Waits for news of the lane; `false` once there is no time left, or the engine closes.
-async fn wait<S: Store>(
-    engine: &Engine<S>,
-    news: impl Future<Output = ()> + Send,
-    deadline: Option<TimestampMs>,
-) -> Result<bool> {
-    let Some(deadline) = deadline else { return Ok(false) };
-    if deadline.is_due(engine.store.now().await?) {
-        return Ok(false);
-    }
-    let mut closing = engine.closing.subscribe();
-    tokio::select! {
-        () = news => Ok(true),
-        () = engine.store.sleep_until(deadline) => Ok(true),
-        _ = closing.wait_for(|closing| *closing) => Ok(false),
     }
 }
 

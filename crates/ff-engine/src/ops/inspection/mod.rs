@@ -3,6 +3,7 @@
 mod explain;
 mod fields;
 mod gates;
+mod outcome;
 mod search;
 mod snapshot;
 mod tags;
@@ -12,11 +13,12 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use ff_core::backend::Inspection;
 use ff_core::backend::inspection::{
-    ExecutionContext, ExecutionInfo, ExecutionSnapshot, Explanation, LaneKey, ListExecutionsPage, ListLanesPage,
-    PAGE_LIMIT_MAX, SearchArgs, SearchPage,
+    ExecutionContext, ExecutionInfo, ExecutionOutcome, ExecutionSnapshot, Explanation, LaneKey, ListExecutionsPage,
+    ListLanesPage, PAGE_LIMIT_MAX, SearchArgs, SearchPage,
 };
 use ff_core::ids::{AttemptIndex, ExecutionId, FlowId, Namespace};
 use ff_core::partition::{Partition, PartitionFamily, PartitionKey};
+use ff_core::rules::waiting::check_wait_ms;
 use ff_core::state::PublicState;
 use ff_core::tag::{validate_tag_key, validate_tag_value};
 use ff_core::{Blob, EngineError, Result};
@@ -65,6 +67,11 @@ impl<S: Store> Inspection for Engine<S> {
         }
         let outcome: Option<Outcome> = read_one(&self.store, Key::outcome(execution_id)).await?;
         Ok(outcome.map(|outcome| outcome.result))
+    }
+
+    async fn await_outcome(&self, execution_id: ExecutionId, max_wait_ms: u64) -> Result<Option<ExecutionOutcome>> {
+        check_wait_ms(max_wait_ms)?;
+        outcome::wait_for(self, execution_id, max_wait_ms).await
     }
 
     async fn read_exec_core_fields(

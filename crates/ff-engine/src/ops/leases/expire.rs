@@ -92,6 +92,7 @@ impl Expire {
                     category: FailureClass::Timeout.as_str(),
                     stream: StreamCloseReason::Expired,
                     release,
+                    taken: true,
                 };
                 retry_later(tx, subject, retry).await
             }

@@ -3,6 +3,7 @@
 mod expire;
 mod grant;
 mod listing;
+mod lost;
 mod reclaim;
 mod renew;
 mod revoke;
@@ -10,9 +11,9 @@ mod revoke;
 use async_trait::async_trait;
 use ff_core::backend::Leases;
 use ff_core::backend::leases::{
-    ExpirePhase, IssueReclaimGrantArgs, IssueReclaimGrantOutcome, LeaseRenewal, ListExpiredLeasesArgs,
-    ListExpiredLeasesResult, ReclaimExecutionArgs, ReclaimExecutionOutcome, RenewLeaseArgs, RenewLeaseResult,
-    RevokeLeaseArgs, RevokeLeaseResult,
+    AwaitLostLeasesArgs, ExpirePhase, IssueReclaimGrantArgs, IssueReclaimGrantOutcome, LeaseRenewal,
+    ListExpiredLeasesArgs, ListExpiredLeasesResult, LostLease, ReclaimExecutionArgs, ReclaimExecutionOutcome,
+    RenewLeaseArgs, RenewLeaseResult, RevokeLeaseArgs, RevokeLeaseResult,
 };
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, check_free_string};
@@ -90,6 +91,10 @@ impl<S: Store> Leases for Engine<S> {
 
     async fn list_expired_leases(&self, args: ListExpiredLeasesArgs) -> Result<ListExpiredLeasesResult> {
         listing::list(&self.store, args).await
+    }
+
+    async fn await_lost_leases(&self, args: AwaitLostLeasesArgs) -> Result<Vec<LostLease>> {
+        lost::await_lost(self, args).await
     }
 }
 
