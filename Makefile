@@ -29,6 +29,7 @@ test: ## everything: tools, check, tests, stores at full length, documentation e
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
 	$(call stage,tests,cargo nextest run --locked --workspace)
+	$(call stage,examples,$(MAKE) --no-print-directory examples)
 	$(call stage,sqlite suite,$(MAKE) --no-print-directory sqlite-suite)
 	$(call stage,sqlite histories,$(MAKE) --no-print-directory sqlite-histories)
 	$(call stage,sqlite crashes,$(MAKE) --no-print-directory sqlite-crashes)
@@ -61,6 +62,13 @@ fix: ## apply what formatter and lints can repair by themselves
 .PHONY: coverage
 coverage: ## every operation has shown every outcome the contract promises
 	cargo test --locked --workspace --test coverage
+
+EXAMPLES := hello retry-and-cancel human-approval external-callback takeover
+
+.PHONY: examples
+examples: ## every program of examples/, which checks itself
+	cargo build --locked -q -p flowfabric --examples
+	@for name in $(EXAMPLES); do printf -- '--- %s\n' "$$name"; "$${CARGO_TARGET_DIR:-target}/debug/examples/$$name"; done
 
 .PHONY: sqlite-suite
 sqlite-suite: ## the suite on SQLite in all four forms: file and memory, with and without fast paths

@@ -27,7 +27,7 @@ async fn endless(context: Context, _input: ()) -> TaskResult {
 #[tokio::main]
 async fn main() -> flowfabric::Result<()> {
     let fabric = FlowFabric::open("sqlite::memory:").await?;
-    let (heard, mut hearing) = unbounded_channel();
+    let (heard, mut hearing) = unbounded_channel::<Interruption>();
     let worker = fabric.worker().state(heard).on("flaky", flaky).on("endless", endless).start().await?;
     let client = fabric.client();
 

@@ -16,7 +16,7 @@ mod worker;
 pub use client::{
     Budget, Client, DEFAULT_NAMESPACE, Ending, FlowBuilder, FlowRun, FrameFeed, FramePlace, Run,
 };
-pub use context::{Context, Frames};
+pub use context::{Answer, Callback, Child, ChildFailed, Context, Frames, Wait};
 pub use error::{Error, Result, TaskError, TaskResult};
 pub use fate::Interruption;
 pub use task::{DEFAULT_LANE, Task};

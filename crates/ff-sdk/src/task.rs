@@ -1,6 +1,6 @@
 //! A unit of work to submit: alone, as a child, or as a node of a flow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -198,11 +198,6 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Names as a set of tokens.
-pub(crate) fn tokens<T: Into<String>>(items: impl IntoIterator<Item = T>) -> BTreeSet<String> {
-    items.into_iter().map(Into::into).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +223,6 @@ mod tests {
         let policy = task.policy_document().expect("a policy").decode().expect("sound");
         assert_eq!(policy.retry_policy.expect("retries").max_retries, 2);
         assert_eq!(policy.timeout_policy.expect("timeouts").attempt_timeout_ms, Some(3_000));
-        assert_eq!(policy.routing_requirements.expect("routing").required_capabilities, tokens(["gpu"]));
+        assert_eq!(policy.routing_requirements.expect("routing").required_capabilities, ["gpu".to_owned()].into());
     }
 }

@@ -137,6 +137,7 @@ async fn node(client: &Client, name: String, task: Task, join: Option<EdgeDepend
         delay_until,
         execution_deadline_at: None,
         join,
+        trace_context: client.trace.clone(),
     })
 }
 

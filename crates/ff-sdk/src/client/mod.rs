@@ -13,7 +13,7 @@ use ff_core::backend::EngineBackend;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionOutcome, CreateExecutionResult};
 use ff_core::backend::signals::{DeliverSignalArgs, DeliverSignalResult};
 use ff_core::ids::{ExecutionId, LaneId, Namespace};
-use ff_core::TimestampMs;
+use ff_core::{TimestampMs, trace::TraceContext};
 use serde::Serialize;
 
 pub use budgets::Budget;
@@ -22,6 +22,7 @@ pub use flow::{FlowBuilder, FlowRun};
 pub use frames::{FrameFeed, FramePlace};
 pub use run::Run;
 
+use crate::context::Callback;
 use crate::error::{Error, Result};
 use crate::task::{DEFAULT_LANE, JSON, Task, millis};
 
@@ -33,6 +34,7 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 pub struct Client {
     backend: Arc<dyn EngineBackend>,
     namespace: Namespace,
+    trace: Option<TraceContext>,
 }
 
 impl Client {
@@ -46,7 +48,14 @@ impl Client {
     }
 
     pub(crate) const fn within(backend: Arc<dyn EngineBackend>, namespace: Namespace) -> Self {
-        Self { backend, namespace }
+        Self { backend, namespace, trace: None }
+    }
+
+    /// What is submitted from now on belongs to this trace.
+    #[must_use]
+    pub fn traced(mut self, trace: TraceContext) -> Self {
+        self.trace = Some(trace);
+        self
     }
 
     /// The backend, for every operation that has no short form here.
@@ -114,6 +123,7 @@ impl Client {
             tags: task.tags,
             policy,
             delay_until,
+            trace_context: self.trace.clone(),
             ..CreateExecutionArgs::new(None, self.namespace.clone(), lane, task.kind)
         })
     }
@@ -122,6 +132,25 @@ impl Client {
     #[must_use]
     pub fn run(&self, id: ExecutionId) -> Run {
         Run::known(self.clone(), id)
+    }
+
+    /// Answers a [`Callback`] that was handed out.
+    ///
+    /// # Errors
+    /// `InvalidToken` when the token is not the waitpoint's; when the waitpoint is closed, or the execution is over.
+    pub async fn answer(
+        &self,
+        callback: &Callback,
+        signal: &str,
+        body: &(impl Serialize + ?Sized),
+    ) -> Result<DeliverSignalResult> {
+        let args = DeliverSignalArgs {
+            payload: Some(encode("the body of a signal", body)?.into()),
+            payload_encoding: Some(JSON.to_owned()),
+            source_type: "callback".to_owned(),
+            ..DeliverSignalArgs::new(callback.execution_id, callback.waitpoint_id, signal, callback.token.clone())
+        };
+        Ok(self.backend.deliver_signal(args).await?)
     }
 
     /// The engine's time.

@@ -3,8 +3,11 @@
 //! A handler may run more than once for one execution: after a retry, after its worker died, and after every wait that parks the execution.
 //! What must not happen twice goes into a [step](Context::step); waits, sleeps and children remember themselves.
 
+mod children;
 mod state;
+mod steps;
 mod stream;
+mod waits;
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -13,16 +16,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::budgets::{ReportUsageResult, UsageDimensions};
 use ff_core::backend::inspection::ExecutionContext;
+use ff_core::backend::suspension::Resumption;
 use ff_core::error::EngineError;
 use ff_core::handle::{Handle, HandlePayload};
 use ff_core::ids::{BudgetId, ExecutionId, FlowId, LaneId, Namespace};
+use ff_core::trace::TraceContext;
 use ff_core::{Blob, TimestampMs};
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
+pub use children::{Child, ChildFailed};
 pub(crate) use state::State;
 pub use stream::Frames;
+pub use waits::{Answer, Callback, Wait};
 
 use crate::client::Client;
 use crate::error::{Stop, TaskError, TaskResult, is_loss};
@@ -50,6 +57,8 @@ struct Inner {
     parts: Parts,
     /// Values of steps, once read.
     steps: OnceCell<Mutex<BTreeMap<String, Blob>>>,
+    /// Earlier waits that are over, once read.
+    resumptions: OnceCell<Vec<Resumption>>,
     calls: Mutex<Calls>,
 }
 
@@ -63,7 +72,7 @@ struct Calls {
 impl Context {
     pub(crate) fn new(parts: Parts) -> Self {
         let inner =
-            Inner { parts, steps: OnceCell::new(), calls: Mutex::new(Calls::default()) };
+            Inner { parts, steps: OnceCell::new(), resumptions: OnceCell::new(), calls: Mutex::new(Calls::default()) };
         Self(Arc::new(inner))
     }
 
@@ -106,7 +115,7 @@ impl Context {
     /// The flow it belongs to, if any.
     #[must_use]
     pub fn flow_id(&self) -> Option<FlowId> {
-        None
+        self.parts().execution.flow_id
     }
 
     /// Which attempt this is, from 0. A handler that runs again after a wait is in the same attempt.
@@ -119,6 +128,12 @@ impl Context {
     #[must_use]
     pub fn tags(&self) -> &BTreeMap<String, String> {
         &self.parts().execution.tags
+    }
+
+    /// The trace that the submitter wants this work to belong to.
+    #[must_use]
+    pub fn trace(&self) -> Option<&TraceContext> {
+        self.parts().execution.trace_context.as_ref()
     }
 
     /// The input as it was submitted.

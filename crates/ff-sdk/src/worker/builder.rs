@@ -22,7 +22,7 @@ use crate::handler::{self, Handler};
 use crate::task::DEFAULT_LANE;
 
 /// Most handlers of one worker at a time.
-pub const CONCURRENCY_MAX: usize = 1024;
+const CONCURRENCY_MAX: usize = 1024;
 
 const DEFAULT_CONCURRENCY: usize = 16;
 const DEFAULT_LEASE_TTL: Duration = Duration::from_secs(30);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ff_core::Blob;
-use ff_core::backend::EngineBackend;
 use ff_core::backend::inspection::ExecutionContext;
 use ff_core::handle::{Handle, HandlePayload};
 use tokio::task::{JoinError, JoinHandle};

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ff_core::backend::EngineBackend;
 use ff_core::backend::leases::AwaitLostLeasesArgs;
 use ff_core::error::EngineError;
 use ff_core::handle::Handle;

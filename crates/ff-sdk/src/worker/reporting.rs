@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ff_core::backend::EngineBackend;
 use ff_core::backend::attempts::FailureReason;
 use ff_core::error::{EngineError, ErrorClass};
 use ff_core::handle::Handle;
