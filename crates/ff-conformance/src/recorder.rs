@@ -55,7 +55,7 @@ fn outcome_of(value: &Value) -> String {
 }
 
 impl Around for Recorder {
-    fn around<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
+    fn around_answer<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Serialize + Send + 'a,
         C: Call<'a, T>,
@@ -70,7 +70,7 @@ impl Around for Recorder {
         })
     }
 
-    fn around_subscription<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
+    fn around<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Send + 'a,
         C: Call<'a, T>,

@@ -200,7 +200,7 @@ pub trait Connection: Send + Sync {
     }
 }
 
-forward! { Connection through around noting {
+forward! { Connection through around_answer noting {
         backend_label() -> &'static str;
         as_any() -> &dyn Any;
         capabilities() -> Capabilities;

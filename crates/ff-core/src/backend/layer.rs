@@ -43,20 +43,25 @@ pub trait Call<'a, T>: Send + Sync + 'a {
 
 /// What a layer does around one call.
 pub trait Around: Send + Sync + 'static {
-    /// Makes `call`, the operation `op` of the wrapped backend, as often as it likes; sees the answers.
+    /// Makes `call`, the operation `op` of the wrapped backend, as often as it likes; sees what came of it.
     fn around<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
-    where
-        T: Serialize + Send + 'a,
-        C: Call<'a, T>;
-
-    /// The same for opening a subscription, whose events pass by unseen.
-    fn around_subscription<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Send + 'a,
         C: Call<'a, T>;
 
+    /// The same for an operation that answers with data, for layers that look into answers.
+    fn around_answer<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
+    where
+        T: Serialize + Send + 'a,
+        C: Call<'a, T>,
+    {
+        self.around(op, call)
+    }
+
     /// Sees a call that neither waits nor fails.
-    fn note(&self, op: &'static str);
+    fn note(&self, op: &'static str) {
+        let _ = op;
+    }
 }
 
 /// A backend inside a layer. The backend may be an `Arc<dyn EngineBackend>`, so stacks can be built at run time.
@@ -224,7 +229,7 @@ macro_rules! forward {
         }
     };
     ($facet:ident, $($lines:tt)+) => {
-        $crate::backend::layer::forward! { $facet through around, $($lines)+ }
+        $crate::backend::layer::forward! { $facet through around_answer, $($lines)+ }
     };
 }
 pub(super) use forward;

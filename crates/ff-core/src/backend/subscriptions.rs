@@ -365,7 +365,7 @@ pub trait Subscriptions: Send + Sync {
     }
 }
 
-forward! { Subscriptions through around_subscription,
+forward! { Subscriptions through around,
     subscribe_lease_history(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<LeaseHistoryEvent> => Safe;
     subscribe_completion(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<CompletionEvent> => Safe;
     subscribe_signal_delivery(cursor: EventCursor, filter: &ScannerFilter) -> Subscription<SignalDeliveryEvent>

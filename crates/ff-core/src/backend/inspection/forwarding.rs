@@ -4,8 +4,6 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-use serde::Serialize;
-
 use crate::backend::layer::{Around, BoxFuture, Call};
 use crate::error::Result;
 use crate::ids::ExecutionId;
@@ -23,15 +21,6 @@ impl Recorder {
 
 impl Around for Recorder {
     fn around<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
-    where
-        T: Serialize + Send + 'a,
-        C: Call<'a, T>,
-    {
-        self.note(op);
-        call.once()
-    }
-
-    fn around_subscription<'a, T, C>(&'a self, op: &'static str, call: C) -> BoxFuture<'a, Result<T>>
     where
         T: Send + 'a,
         C: Call<'a, T>,
