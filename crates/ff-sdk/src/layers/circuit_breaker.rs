@@ -293,6 +293,19 @@ mod tests {
             }
         }
 
+        /// A claim that has begun to wait for work.
+        fn waiting_claim(&self) -> BoxFuture<'static, ()> {
+            let backend = Arc::clone(&self.backend);
+            let mut waiting = Box::pin(async move {
+                let (worker, process) = (WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap());
+                let policy = ClaimPolicy { max_wait_ms: Some(60_000), ..ClaimPolicy::new(worker, process, 1_000) };
+                let lane = LaneId::new("main").unwrap();
+                backend.claim(&lane, &CapabilitySet::default(), policy).await.unwrap();
+            });
+            assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            waiting
+        }
+
         /// The refusal of an open circuit.
         async fn refused(&self) -> EngineError {
             let made = self.faulty.made();
@@ -361,13 +374,8 @@ mod tests {
         let bench = bench(5).await;
         bench.fail(5).await;
         bench.clock.advance(30_000);
-        let lane = LaneId::new("main").unwrap();
-        let worker = (WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap());
-        let policy = ClaimPolicy { max_wait_ms: Some(60_000), ..ClaimPolicy::new(worker.0, worker.1, 1_000) };
-        let capabilities = CapabilitySet::default();
 
-        let mut waiting = Box::pin(bench.backend.claim(&lane, &capabilities, policy));
-        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let _waiting = bench.waiting_claim();
         bench.refused().await;
         bench.clock.advance(1_000);
         bench.backend.ping().await.unwrap();
@@ -380,12 +388,7 @@ mod tests {
         let bench = bench(5).await;
         bench.fail(5).await;
         bench.clock.advance(30_000);
-        let lane = LaneId::new("main").unwrap();
-        let worker = (WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap());
-        let policy = ClaimPolicy { max_wait_ms: Some(60_000), ..ClaimPolicy::new(worker.0, worker.1, 1_000) };
-        let capabilities = CapabilitySet::default();
-        let mut waiting = Box::pin(bench.backend.claim(&lane, &capabilities, policy));
-        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let waiting = bench.waiting_claim();
 
         drop(waiting);
 

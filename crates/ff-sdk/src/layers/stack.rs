@@ -64,3 +64,61 @@ impl Stack {
         self.layers.into_iter().rev().fold(self.backend, |inner, wrap| wrap(inner))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ff_core::backend::subscriptions::ScannerFilter;
+    use ff_core::backend::{Connection, Subscriptions};
+    use ff_core::cursor::EventCursor;
+    use ff_engine::Engine;
+    use ff_engine::memory::MemoryStore;
+
+    use super::super::testing::{Faulty, JumpingClock, Trouble, memory};
+    use super::*;
+
+    fn quick() -> Retry {
+        Retry::new().clock(Arc::<JumpingClock>::default())
+    }
+
+    #[tokio::test]
+    async fn the_layer_named_first_is_the_outermost() {
+        let faulty = Faulty::new(Trouble::NotSent, 10);
+        let breaker = || CircuitBreaker::new().failures(2).cool_down(Duration::from_secs(3_600));
+
+        let inside = stack(memory().await).retry(quick()).circuit_breaker(breaker()).layer(faulty.clone()).build();
+        inside.ping().await.unwrap_err();
+        assert_eq!(faulty.made(), 2, "the circuit opened between the tries");
+
+        let outside = stack(memory().await).circuit_breaker(breaker()).retry(quick()).layer(faulty.clone()).build();
+        outside.ping().await.unwrap_err();
+        assert_eq!(faulty.made(), 2 + 5, "all tries were one failure");
+    }
+
+    #[tokio::test]
+    async fn subscriptions_pass_through_layers_too() {
+        let faulty = Faulty::new(Trouble::NotSent, 2);
+        let backend = stack(memory().await).tracing().metrics().retry(quick()).layer(faulty.clone()).build();
+
+        assert!(backend.subscribe_completion(EventCursor::TAIL, &ScannerFilter::default()).await.is_ok());
+
+        assert_eq!(faulty.made(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_stack_is_what_it_wraps() {
+        let bare = memory().await;
+        let backend = stack(Arc::clone(&bare))
+            .tracing()
+            .metrics()
+            .rate_limit(RateLimit::new())
+            .circuit_breaker(CircuitBreaker::new())
+            .retry(Retry::new())
+            .build();
+
+        assert!(backend.as_any().is::<Engine<MemoryStore>>());
+        assert_eq!(backend.capabilities(), bare.capabilities());
+        assert_eq!(backend.backend_label(), "memory");
+    }
+}
