@@ -30,6 +30,7 @@ test: ## everything: tools, check, tests, stores at full length, documentation e
 	$(call stage,check,$(MAKE) --no-print-directory check)
 	$(call stage,tests,cargo nextest run --locked --workspace)
 	$(call stage,examples,$(MAKE) --no-print-directory examples)
+	$(call stage,layers,$(MAKE) --no-print-directory layers)
 	$(call stage,sqlite suite,$(MAKE) --no-print-directory sqlite-suite)
 	$(call stage,sqlite histories,$(MAKE) --no-print-directory sqlite-histories)
 	$(call stage,sqlite crashes,$(MAKE) --no-print-directory sqlite-crashes)
@@ -69,6 +70,10 @@ EXAMPLES := hello retry-and-cancel human-approval external-callback takeover
 examples: ## every program of examples/, which checks itself
 	cargo build --locked -q -p flowfabric --examples
 	@for name in $(EXAMPLES); do printf -- '--- %s\n' "$$name"; "$${CARGO_TARGET_DIR:-target}/debug/examples/$$name"; done
+
+.PHONY: layers
+layers: ## the suite through all layers stacked, on the model and on SQLite
+	cargo test --locked -q --workspace --test layers -- --quiet
 
 .PHONY: sqlite-suite
 sqlite-suite: ## the suite on SQLite in all four forms: file and memory, with and without fast paths

@@ -1,4 +1,5 @@
 //! A task hands a callback to a payment provider and waits for its answer. Whoever does not have the token is refused.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
 

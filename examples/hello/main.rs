@@ -1,4 +1,5 @@
 //! Submits one task, lets a worker do it, and waits for its result.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use flowfabric::{Context, FlowFabric, Task, TaskResult};
 use serde::{Deserialize, Serialize};

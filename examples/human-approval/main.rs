@@ -1,4 +1,5 @@
 //! A deployment waits for two different people. While it waits no worker is held; what was done before is not done again.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

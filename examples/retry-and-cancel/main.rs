@@ -1,4 +1,5 @@
 //! A task that fails twice is tried again until it succeeds; one that would run for ever is cancelled and hears of it.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
 

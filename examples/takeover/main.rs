@@ -1,4 +1,5 @@
 //! A worker in a process of its own is killed in the middle of its work; another worker takes over when its lease has run out.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
