@@ -279,11 +279,26 @@ impl FlowId {
         hash.update(namespace.as_str());
         hash.update([0]);
         hash.update(idempotency_key);
-        let digest: [u8; 32] = hash.finalize().into();
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&digest[..16]);
-        Self(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+        Self(uuid_of(hash))
     }
+
+    /// The flow that an execution founds for its children: in the partition of the execution, and always the same. None when the deployment
+    /// has no such partition.
+    #[must_use]
+    pub fn of_children(parent: ExecutionId, counts: &PartitionCounts) -> Option<Self> {
+        let mut hash = Sha256::new();
+        hash.update(b"flow of children\0");
+        hash.update(parent.to_bytes());
+        counts.spread_uuid_in(parent.partition, uuid_of(hash)).map(Self)
+    }
+}
+
+/// The UUID that stands for what was hashed.
+fn uuid_of(hash: Sha256) -> Uuid {
+    let digest: [u8; 32] = hash.finalize().into();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 /// One unit of work. Its partition travels inside the id: `{fp:N}:<uuid>`.
@@ -341,6 +356,17 @@ impl ExecutionId {
     #[must_use]
     pub fn solo(lane: &LaneId, counts: &PartitionCounts, uuid: Uuid) -> Self {
         Self::new(counts.lane_index(lane), uuid)
+    }
+
+    /// The child of a name that an execution spawns in one of its lives, beside it; a life ends with a replay.
+    #[must_use]
+    pub fn of_child(parent: Self, replay_count: u32, name: &str) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(b"child\0");
+        hash.update(parent.to_bytes());
+        hash.update(replay_count.to_be_bytes());
+        hash.update(name);
+        Self::new(parent.partition, uuid_of(hash))
     }
 
     /// The partition that holds the execution.

@@ -193,6 +193,9 @@ pub struct EdgeGroup {
     pub state: EdgeGroupState,
     pub decided_at: Option<TimestampMs>,
     pub sibling_cancel: Option<SiblingCancel>,
+    /// Its edges come from children that the downstream spawned: their results do not take the place of its input.
+    #[serde(default)]
+    pub keeps_payload: bool,
 }
 
 impl EdgeGroup {
@@ -211,6 +214,7 @@ impl EdgeGroup {
             state: EdgeGroupState::Pending,
             decided_at: None,
             sibling_cancel: None,
+            keeps_payload: false,
         }
     }
 

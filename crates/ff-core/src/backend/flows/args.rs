@@ -483,7 +483,7 @@ pub(super) mod tests {
         ListFlowsPage,
     );
 
-    pub(super) fn some_tags() -> impl Strategy<Value = BTreeMap<String, String>> {
+    pub(in crate::backend::flows) fn some_tags() -> impl Strategy<Value = BTreeMap<String, String>> {
         proptest::collection::btree_map(any::<String>(), any::<String>(), 0..3)
     }
 

@@ -1,6 +1,7 @@
 //! Flows: membership, cancellation, summary, and whole graphs in one call.
 
 mod args;
+mod children;
 
 use async_trait::async_trait;
 
@@ -10,10 +11,12 @@ pub use args::{
     CancelFlowWait, CreateFlowArgs, CreateFlowResult, FlowEdge, FlowNode, FlowProjection, FlowSnapshot, FlowStatus,
     FlowSummary, ListFlowsPage, SUBMIT_EDGES_MAX, SUBMIT_NODES_MAX, SubmitFlowArgs, SubmitFlowResult,
 };
+pub use children::{SPAWN_CHILDREN_MAX, SpawnChild};
 
 use super::layer::forward;
 use crate::TimestampMs;
 use crate::error::{EngineError, Result};
+use crate::handle::Handle;
 use crate::ids::{ExecutionId, FlowId};
 use crate::partition::PartitionKey;
 
@@ -35,6 +38,20 @@ pub trait Flows: Send + Sync {
     /// refuses. A repeat with the same idempotency key or flow id answers `Duplicate` with the stored flow.
     async fn submit_flow(&self, _args: SubmitFlowArgs) -> Result<SubmitFlowResult> {
         Err(EngineError::Unavailable { op: "submit_flow" })
+    }
+
+    /// Creates children of a running execution in one commit: members of its flow, which it gets if it has none, in its namespace, each
+    /// with an edge of kind `finished` into it that hands over the child's result under the child's name. A following `wait_children`
+    /// waits for them; the parent's own input stays as it is. Answers the ids in order.
+    ///
+    /// A child's id follows from the parent, how often that was replayed, and the name ([`ExecutionId::of_child`]): a repeated call,
+    /// also by a later attempt, answers the same ids, and what exists already stays as it is.
+    ///
+    /// Errors in order: `InvalidInput` for too many children or a name that is bad or used twice; those of the handle;
+    /// `NotFound(execution)`; whatever creating a child refuses; those of the fence, as for a completion; `FlowAlreadyTerminal` for
+    /// a flow that was cancelled.
+    async fn spawn_children(&self, _handle: &Handle, _children: Vec<SpawnChild>) -> Result<Vec<ExecutionId>> {
+        Err(EngineError::Unavailable { op: "spawn_children" })
     }
 
     /// Makes an existing execution a member, together with its pointer back to the flow.
@@ -105,6 +122,7 @@ pub trait Flows: Send + Sync {
 forward! { Flows,
     create_flow(args: CreateFlowArgs) -> CreateFlowResult => Safe;
     submit_flow(args: SubmitFlowArgs) -> SubmitFlowResult => SafeIfNamed(args.is_named());
+    spawn_children(handle: &Handle, children: Vec<SpawnChild>) -> Vec<ExecutionId> => Safe;
     add_execution_to_flow(args: AddExecutionToFlowArgs) -> AddExecutionToFlowResult => Safe;
     cancel_flow(flow_id: FlowId, policy: CancelFlowPolicy, wait: CancelFlowWait) -> CancelFlowResult => OnlyIfUnsent;
     cancel_flow_header(args: CancelFlowHeaderArgs) -> CancelFlowHeader => Safe;

@@ -157,7 +157,7 @@ pub(crate) const fn owes_cancellation(policy: CancelFlowPolicy, member: &Executi
 }
 
 /// Hands the results of satisfied upstreams to the downstream, each under the name of its edge; the result of the only edge of a group
-/// that passes data becomes the payload as well.
+/// that passes data becomes the payload as well, unless the downstream spawned it.
 pub(crate) async fn pass_data(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<()> {
     if group.data_edges == 0 {
         return Ok(());
@@ -173,7 +173,7 @@ pub(crate) async fn pass_data(tx: &mut dyn Tx, group: &EdgeGroup) -> Result<()> 
     for (edge, result) in edges.into_iter().zip(results) {
         let (Some(Record::Outcome(outcome)), Some(name)) = (result, edge.data_passing_ref) else { continue };
         let Outcome { result, .. } = &*outcome;
-        if group.data_edges == 1 {
+        if group.data_edges == 1 && !group.keeps_payload {
             payload.payload = result.clone();
         }
         payload.inputs.insert(name, result.clone());

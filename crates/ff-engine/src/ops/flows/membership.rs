@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use ff_core::backend::flows::{AddExecutionToFlowArgs, AddExecutionToFlowResult, CreateFlowArgs, CreateFlowResult};
 use ff_core::error::{ConflictKind, Entity, StateKind};
-use ff_core::ids::FlowId;
+use ff_core::ids::{FlowId, Namespace};
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 
@@ -51,8 +51,8 @@ pub(super) struct Attachments {
 }
 
 impl Attachments {
-    pub(super) async fn of<S: Store>(engine: &Engine<S>, flow: &Flow) -> Result<Self> {
-        let scope = Scope::Flow(flow.namespace.clone(), flow.id);
+    pub(super) async fn of<S: Store>(engine: &Engine<S>, namespace: &Namespace, flow: FlowId) -> Result<Self> {
+        let scope = Scope::Flow(namespace.clone(), flow);
         Ok(Self { binding: read_one(&engine.store, Key::scope_binding(scope)).await? })
     }
 
@@ -112,7 +112,7 @@ async fn attachments<S: Store>(
     let Some(flow) = read_one::<Flow, S>(&engine.store, Key::flow(home, args.flow_id)).await? else {
         return Ok(Attachments::default());
     };
-    let attachments = Attachments::of(engine, &flow).await?;
+    let attachments = Attachments::of(engine, &flow.namespace, flow.id).await?;
     if attachments.binding.is_some()
         && let Some(execution) = read_one::<Execution, S>(&engine.store, Key::execution(args.execution_id)).await?
     {

@@ -4,6 +4,7 @@ pub(crate) mod cancel;
 pub(crate) mod membership;
 pub(crate) mod projection;
 mod reads;
+mod spawn;
 mod submit;
 mod tags;
 
@@ -11,9 +12,10 @@ use async_trait::async_trait;
 use ff_core::backend::Flows;
 use ff_core::backend::flows::{
     AddExecutionToFlowArgs, AddExecutionToFlowResult, CancelFlowHeader, CancelFlowHeaderArgs, CancelFlowPolicy,
-    CancelFlowResult, CancelFlowWait, CreateFlowArgs, CreateFlowResult, FlowSnapshot, ListFlowsPage, SubmitFlowArgs,
-    SubmitFlowResult,
+    CancelFlowResult, CancelFlowWait, CreateFlowArgs, CreateFlowResult, FlowSnapshot, ListFlowsPage, SpawnChild,
+    SubmitFlowArgs, SubmitFlowResult,
 };
+use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, FlowId, NameError, check_free_string};
 use ff_core::partition::{Partition, PartitionKey};
 use ff_core::{Result, TimestampMs};
@@ -44,6 +46,10 @@ impl<S: Store> Flows for Engine<S> {
 
     async fn submit_flow(&self, args: SubmitFlowArgs) -> Result<SubmitFlowResult> {
         submit::submit(self, args).await
+    }
+
+    async fn spawn_children(&self, handle: &Handle, children: Vec<SpawnChild>) -> Result<Vec<ExecutionId>> {
+        spawn::spawn(self, handle, children).await
     }
 
     async fn add_execution_to_flow(&self, args: AddExecutionToFlowArgs) -> Result<AddExecutionToFlowResult> {

@@ -51,7 +51,7 @@ async fn identify<S: Store>(engine: &Engine<S>, args: &SubmitFlowArgs) -> Result
 /// Checks every member before anything is registered or written, so that a refused graph leaves no trace.
 async fn prepare<S: Store>(engine: &Engine<S>, flow: Flow, args: SubmitFlowArgs, graph: Graph) -> Result<SubmitFlow> {
     let now = engine.store.now().await?;
-    let attachments = Attachments::of(engine, &flow).await?;
+    let attachments = Attachments::of(engine, &flow.namespace, flow.id).await?;
     let mut members = Vec::with_capacity(args.nodes.len());
     for node in &args.nodes {
         let id = ExecutionId::for_flow(flow.id, engine.counts(), engine.uuid_at(now));
