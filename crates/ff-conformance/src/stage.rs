@@ -54,6 +54,7 @@ pub(crate) fn registration(world: &World, name: &str, capabilities: &[&str]) -> 
         namespace: world.namespace(),
         lanes: [world.lane()].into(),
         capabilities: capabilities.iter().map(|token| (*token).to_owned()).collect(),
+        kinds: None,
         liveness_ttl_ms: 60_000,
     }
 }

@@ -6,7 +6,8 @@ use ff_core::backend::layer::BoxFuture;
 use ff_core::backend::subscriptions::LeaseChange;
 use ff_core::cursor::EventCursor;
 use ff_core::ids::{
-    AttemptId, AttemptIndex, ExecutionId, LaneId, LeaseEpoch, LeaseId, Namespace, WorkerId, WorkerInstanceId,
+    AttemptId, AttemptIndex, ExecutionId, ExecutionKind, LaneId, LeaseEpoch, LeaseId, Namespace, WorkerId,
+    WorkerInstanceId,
 };
 use ff_core::partition::Partition;
 use ff_core::state::{AttemptLifecycle, AttemptType, LaneState};
@@ -79,9 +80,8 @@ fn execution(n: u128, now: TimestampMs) -> Execution {
         id: execution_id(n),
         namespace: Namespace::new("acme").unwrap(),
         lane: lane_id("default"),
-        kind: "task".to_owned(),
+        class: QueueClass::plain(ExecutionKind::new("task").unwrap()),
         priority: 0,
-        class: QueueClass::default(),
         delay_until: None,
         deadline_at: None,
         budget_ids: Vec::new(),

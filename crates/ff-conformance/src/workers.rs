@@ -21,6 +21,8 @@ cases!["workers":
     a_live_process_cannot_change_its_worker,
     a_lapsed_process_can_change_its_worker,
     a_registration_with_faulty_numbers_or_tokens_is_refused,
+    the_kinds_a_worker_handles_are_shown_and_replaced,
+    a_registration_with_kinds_that_cannot_be_is_refused,
     a_heartbeat_extends_by_the_registered_time,
     a_heartbeat_never_revives,
     a_dead_worker_is_gone_and_its_leases_stay,
@@ -131,6 +133,29 @@ async fn a_registration_with_faulty_numbers_or_tokens_is_refused(world: World) {
         assert_eq!(invalid(answer, ValidationKind::InvalidCapabilities), detail);
     }
     assert!(list(&world, ListWorkersArgs::default()).await.entries.is_empty());
+}
+
+async fn the_kinds_a_worker_handles_are_shown_and_replaced(world: World) {
+    for kinds in [Some(["mail".to_owned(), "bill".to_owned()].into()), Some([].into()), None] {
+        let args = RegisterWorkerArgs { kinds: kinds.clone(), ..registration(&world, "worker-a", &[]) };
+        world.backend.register_worker(args).await.unwrap();
+        assert_eq!(list(&world, ListWorkersArgs::default()).await.entries[0].kinds, kinds);
+    }
+}
+
+async fn a_registration_with_kinds_that_cannot_be_is_refused(world: World) {
+    let kinds = |count| (0..count).map(|n: u32| format!("kind-{n}")).collect();
+    let with = |kinds| RegisterWorkerArgs { kinds: Some(kinds), ..registration(&world, "worker-a", &[]) };
+    for (kinds, why) in [
+        (kinds(1001), "at most 1000"),
+        (["k".repeat(257)].into(), "257 bytes"),
+        (["a\tb".to_owned()].into(), "character"),
+    ] {
+        let detail = invalid(world.backend.register_worker(with(kinds)).await, ValidationKind::InvalidInput);
+        assert!(detail.contains("kinds") && detail.contains(why), "{detail}");
+    }
+    assert!(list(&world, ListWorkersArgs::default()).await.entries.is_empty());
+    world.backend.register_worker(with(kinds(1000))).await.unwrap();
 }
 
 async fn a_heartbeat_extends_by_the_registered_time(world: World) {

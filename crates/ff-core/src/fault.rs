@@ -19,6 +19,8 @@ words! {
         GrantOwnerIgnored = "grant_owner_ignored",
         /// Every worker covers every requirement.
         CapabilityIgnored = "capability_ignored",
+        /// Every worker handles every kind.
+        KindIgnored = "kind_ignored",
         /// A lost lease may be reclaimed without end.
         ReclaimCapIgnored = "reclaim_cap_ignored",
         /// A terminal transition emits no completion.

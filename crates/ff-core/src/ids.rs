@@ -165,7 +165,7 @@ macro_rules! names {
             /// Checks and wraps a name.
             ///
             /// # Errors
-            /// [`NameError`] when it is empty, too long or has a forbidden character.
+            /// [`NameError`] when it is too long or has a forbidden character, or is empty and must not be.
             pub fn new(text: impl AsRef<str>) -> Result<Self, NameError> {
                 let text = text.as_ref();
                 $check($what, text)?;
@@ -227,6 +227,8 @@ names! {
     WorkerId("worker_id", check_name, "[a-z]{1,20}"),
     /// One process incarnation of a worker.
     WorkerInstanceId("worker_instance_id", check_name, "[a-z0-9-]{1,20}"),
+    /// What sort of work an execution is; it tells which handler runs it. May be empty.
+    ExecutionKind("execution_kind", check_free_string, "[a-zé]{0,20}"),
 }
 
 /// How often ownership of an execution was granted; 0 before the first lease.

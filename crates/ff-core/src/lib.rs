@@ -11,6 +11,7 @@ pub mod error;
 pub mod fault;
 pub mod handle;
 pub mod ids;
+pub mod kinds;
 pub mod partition;
 pub mod policy;
 pub mod rules;

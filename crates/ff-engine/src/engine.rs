@@ -14,6 +14,8 @@ use crate::entropy::{Entropy, SystemEntropy};
 use crate::key::Key;
 use crate::neighbourhood::Neighbourhood;
 use crate::records::{Deployment, KeyringRecord};
+use crate::scheduler::coverage::Hands;
+use crate::scheduler::turnstile::Turnstile;
 use crate::store::{Op, Store, Tx};
 use crate::timers::Poison;
 use crate::verbs::read_one;
@@ -97,6 +99,8 @@ pub struct Engine<S> {
     pub(crate) closing: tokio::sync::watch::Sender<bool>,
     pub(crate) poison: Poison,
     pub(crate) neighbourhood: Neighbourhood,
+    pub(crate) hands: Hands,
+    pub(crate) turnstile: Turnstile,
     seal_key: OnceLock<SealKey>,
 }
 
@@ -113,6 +117,8 @@ impl<S: Store> Engine<S> {
             closing: tokio::sync::watch::Sender::new(false),
             poison: Poison::default(),
             neighbourhood: Neighbourhood::default(),
+            hands: Hands::default(),
+            turnstile: Turnstile::default(),
             settings,
             seal_key: OnceLock::new(),
         };

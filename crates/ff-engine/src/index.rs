@@ -1,9 +1,9 @@
 //! Derived orders over records: what can be listed, ranged over, or comes due.
 
 use ff_core::TimestampMs;
-use ff_core::capability::RequirementClass;
 use ff_core::ids::{
-    AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId, WorkerInstanceId,
+    AttemptIndex, BudgetId, ExecutionId, ExecutionKind, FlowId, LaneId, Namespace, QuotaPolicyId, WaitpointId,
+    WorkerInstanceId,
 };
 use ff_core::partition::Partition;
 use ff_core::state::PublicState;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::key::Key;
-use crate::records::{QueueClass, Record};
+use crate::records::{QueueClass, Record, Route};
 
 /// An index. Those with an [owner](Index::owner) can be ranged over inside a transaction, all can be listed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -63,15 +63,17 @@ pub enum Index {
     Reclaimable(Namespace, LaneId, QueueClass),
     /// Claimable executions of one partition and lane, best rank first.
     EligibleIn(Partition, LaneId),
-    /// Executions parked because no live worker covers what they require, by time of parking.
-    RouteParked(Namespace, LaneId, RequirementClass),
+    /// Executions parked because no live worker handles their kind or covers what they require, by time of parking.
+    RouteParked(Namespace, LaneId, Route),
+    /// The same, of those that somebody parked and that any worker could take.
+    RouteHeld(Namespace, LaneId, Route),
     /// Executions parked by a budget, by time of parking.
     BudgetParked(BudgetId),
     /// Executions parked by a quota, by time of parking.
     QuotaParked(QuotaPolicyId),
     /// Live executions attached to a budget, by id.
     AttachedTo(BudgetId),
-    /// Classes of work a lane has seen, in any namespace.
+    /// Classes of work a lane has seen lately, in any namespace.
     ClassesOfLane(LaneId),
     /// Leases that were lost, by expiry.
     LostLeases,
@@ -102,7 +104,7 @@ pub enum Index {
     /// Executions of a lane in a state, newest first.
     LaneState(LaneId, PublicState),
     /// Executions of a kind in a state, newest first.
-    KindState(String, PublicState),
+    KindState(ExecutionKind, PublicState),
     /// Executions with a tag pair, newest first.
     Tagged(String, String),
     /// Ledgers that name an execution, in any budget.
@@ -152,11 +154,13 @@ pub enum DueKind {
     DedupExpiry,
     /// A terminal execution has been kept long enough.
     Retention,
+    /// A class of work may be forgotten.
+    ClassExpiry,
 }
 
 impl DueKind {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::LeaseExpiry,
         Self::ReclaimBackoff,
         Self::Delay,
@@ -176,6 +180,7 @@ impl DueKind {
         Self::StreamExpiry,
         Self::DedupExpiry,
         Self::Retention,
+        Self::ClassExpiry,
     ];
 }
 

@@ -112,8 +112,9 @@ pub trait Store: Send + Sync + 'static {
     /// Committed records by key, from any partitions, absent ones `None`. Keys of one partition are read at one moment.
     fn read<'a>(&'a self, keys: &'a [Key]) -> impl Future<Output = Result<Vec<Option<Record>>>> + Send + 'a;
 
-    /// Committed records that stand in any of `indexes`, over all partitions, merged in position order, within bounds. Costs in
-    /// proportion to what is returned and to the number of indexes, never to what else is stored.
+    /// Committed records that stand in any of `indexes`, over all partitions, merged in position order, within bounds. What
+    /// lives in one partition is listed as it was at one moment. Costs in proportion to what is returned and to the number of indexes,
+    /// never to what else is stored.
     fn list<'a>(
         &'a self,
         indexes: &'a [Index],

@@ -17,7 +17,7 @@ pub(crate) enum Presents {
     /// The right to do anything: operators, timers, readers.
     Authority,
     /// A worker with what it can do.
-    Worker { instance: WorkerInstanceId, capabilities: BTreeSet<String> },
+    Worker(Box<WorkerShown>),
     /// A worker that holds a grant.
     Grant { worker: WorkerId, instance: WorkerInstanceId },
     /// A submission; `window_ms` is how long its key counts.
@@ -28,6 +28,15 @@ pub(crate) enum Presents {
     Usage { budget: BudgetId, deltas: Amounts, key: Option<String> },
     /// A change of a graph as its author knows it.
     Graph { flow: FlowId, revision: u64 },
+}
+
+/// What a worker says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerShown {
+    pub(crate) instance: WorkerInstanceId,
+    pub(crate) capabilities: BTreeSet<String>,
+    /// What it handles; none means everything.
+    pub(crate) kinds: Option<BTreeSet<String>>,
 }
 
 /// What a signal comes with.

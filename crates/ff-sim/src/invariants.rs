@@ -69,7 +69,7 @@ invariants! {
     // Creation.
     19 CreatedOnce EveryStep "Two creations with the same live key, or the same id, yield one unchanged execution.",
     20 InvalidLeavesNoTrace EveryStep "Invalid policy, capability or tag input leaves no trace.",
-    21 CapabilityIsRequired EveryStep "A worker lacking a required capability never obtains a grant or a claim.",
+    21 CapabilityIsRequired EveryStep "A worker that lacks a required capability, or does not handle the kind, never obtains a grant or a claim.",
     // Suspension and signals.
     22 OneOpenSuspension EveryStep "At most one suspension is open, exactly while the execution is suspended.",
     23 SignalAcceptedOnce EveryStep "No signal id and no (waitpoint, idempotency key) is accepted twice.",

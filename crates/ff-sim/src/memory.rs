@@ -11,6 +11,8 @@ use ff_core::ids::{
 };
 use ff_core::token::WaitpointToken;
 
+use crate::call::{Presents, WorkerShown};
+
 /// How many things of a kind stay in mind; the newest do.
 const POOL: usize = 48;
 
@@ -18,8 +20,13 @@ const POOL: usize = 48;
 pub(crate) const NAMESPACES: [&str; 2] = ["acme", "beta"];
 /// Lanes of the deployment.
 pub(crate) const LANES: [&str; 2] = ["fast", "slow"];
+/// Kinds of work.
+pub(crate) const KINDS: [&str; 3] = ["mail", "bill", "call"];
 /// Capabilities somebody may require.
 pub(crate) const CAPABILITIES: [&str; 2] = ["eu", "gpu"];
+
+/// What a worker can do, and what it handles unless that is everything.
+type Offer = (&'static [&'static str], Option<&'static [&'static str]>);
 
 /// A handle with what it proves.
 #[derive(Clone, Debug)]
@@ -37,11 +44,19 @@ pub(crate) struct WorkerNote {
     pub(crate) id: WorkerId,
     pub(crate) incarnation: u32,
     pub(crate) capabilities: BTreeSet<String>,
+    /// What it handles; none means everything.
+    pub(crate) kinds: Option<BTreeSet<String>>,
 }
 
 impl WorkerNote {
     pub(crate) fn instance(&self) -> WorkerInstanceId {
         name(&format!("{}.{}", self.id, self.incarnation))
+    }
+
+    /// What it says of itself when it asks for work.
+    pub(crate) fn shown(&self) -> Presents {
+        let (capabilities, kinds) = (self.capabilities.clone(), self.kinds.clone());
+        Presents::Worker(Box::new(WorkerShown { instance: self.instance(), capabilities, kinds }))
     }
 }
 
@@ -104,11 +119,18 @@ pub(crate) fn remember<T>(pool: &mut Vec<T>, thing: T) {
 
 impl Memory {
     pub(crate) fn new() -> Self {
-        let offers: [&[&str]; 4] = [&[], &["gpu"], &["eu", "gpu"], &["eu"]];
-        let workers = offers.iter().enumerate().map(|(number, offer)| WorkerNote {
+        let offers: [Offer; 4] = [
+            (&[], None),
+            (&["gpu"], Some(&["mail", "bill"])),
+            (&["eu", "gpu"], None),
+            (&["eu"], Some(&["call", "mail"])),
+        ];
+        let set = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let workers = offers.iter().enumerate().map(|(number, (capabilities, kinds))| WorkerNote {
             id: name(&format!("w{number}")),
             incarnation: 1,
-            capabilities: offer.iter().map(|token| (*token).to_owned()).collect(),
+            capabilities: set(capabilities),
+            kinds: kinds.map(set),
         });
         Self {
             executions: Vec::new(),

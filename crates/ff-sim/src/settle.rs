@@ -22,7 +22,7 @@ use ff_engine::records::{Budget, Edge, Execution, Lane};
 use futures_util::StreamExt;
 
 use crate::actors::{self, open_handle};
-use crate::call::{Call, Presents};
+use crate::call::{Call, Presents, WorkerShown};
 use crate::invariants::Invariant;
 use crate::memory::{CAPABILITIES, LANES, NAMESPACES, name};
 use crate::stored;
@@ -113,6 +113,7 @@ async fn register(world: &World) {
             namespace: name(namespace),
             lanes: LANES.iter().map(|lane| name(lane)).collect(),
             capabilities: CAPABILITIES.iter().map(|token| (*token).to_owned()).collect(),
+            kinds: None,
             liveness_ttl_ms: 600_000,
         };
         world.call(Call::new("register_worker", namespace), engine.register_worker(args)).await;
@@ -187,7 +188,11 @@ async fn serve(world: &World) {
         let lane_id = name(lane);
         for _ in 0..400 {
             let policy = ClaimPolicy::new(name("closer"), name("closer.1"), 60_000);
-            let presents = Presents::Worker { instance: name("closer.1"), capabilities: offer.tokens.clone() };
+            let presents = Presents::Worker(Box::new(WorkerShown {
+                instance: name("closer.1"),
+                capabilities: offer.tokens.clone(),
+                kinds: None,
+            }));
             let call = Call::new("claim", format!("closer in {lane}")).with(presents);
             let claimed = world.call(call, engine.claim(&lane_id, &offer, policy)).await.done().flatten();
             let Some(handle) = claimed else { break };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ff_core::Result;
-use ff_core::ids::{ExecutionId, LaneId, Namespace};
+use ff_core::ids::{ExecutionId, ExecutionKind, LaneId, Namespace};
 use ff_engine::codec::{decode_record, encode_queue};
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
@@ -22,7 +22,7 @@ use crate::young::{View, Young};
 pub(crate) struct Shadow {
     namespace: Option<Name<Namespace>>,
     lane: Option<Name<LaneId>>,
-    kind: Option<String>,
+    kind: Option<Name<ExecutionKind>>,
     state: Option<&'static str>,
     created_at: Option<i64>,
     queue: Option<Vec<u8>>,
@@ -43,6 +43,12 @@ impl ToSql for Name<Namespace> {
 }
 
 impl ToSql for Name<LaneId> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.as_str().to_sql()
+    }
+}
+
+impl ToSql for Name<ExecutionKind> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         self.0.as_str().to_sql()
     }
@@ -74,7 +80,7 @@ impl Shadow {
                     shadow.lane = Some(Name(lane.clone()));
                     shadow.state = Some(state.as_str());
                 }
-                Index::KindState(kind, _) => shadow.kind = Some(kind.clone()),
+                Index::KindState(kind, _) => shadow.kind = Some(Name(kind.clone())),
                 Index::Eligible(namespace, lane, class) => {
                     shadow.queue = Some(encode_queue(namespace, lane, class));
                     shadow.rank = Some(position.major);

@@ -5,6 +5,7 @@ mod blocking;
 mod consume;
 mod direct;
 mod flows;
+mod kinds;
 mod operator;
 mod queue;
 mod reclaim;
@@ -13,8 +14,11 @@ mod resume;
 mod routing;
 mod waiting;
 
+use std::collections::BTreeSet;
+
 use ff_core::Result;
 use ff_core::backend::claims::{ClaimExecutionArgs, ClaimPolicy, Grant, IssueClaimGrantArgs};
+use ff_core::backend::ingress::CreateExecutionArgs;
 use ff_core::backend::inspection::ExecutionInfo;
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
@@ -31,6 +35,7 @@ pub(crate) fn cases() -> Vec<Case> {
         consume::cases(),
         direct::cases(),
         flows::cases(),
+        kinds::cases(),
         operator::cases(),
         queue::cases(),
         reclaim::cases(),
@@ -60,6 +65,25 @@ fn requiring(tokens: &[&str]) -> ExecutionPolicy {
 async fn claim_offering(world: &World, tokens: &[&str]) -> Result<Option<Handle>> {
     let offered = CapabilitySet::new(tokens.iter().copied());
     world.backend.claim(&world.lane(), &offered, policy("worker-a")).await
+}
+
+/// A submission of a kind.
+fn of_kind(world: &World, kind: &str) -> CreateExecutionArgs {
+    CreateExecutionArgs { execution_kind: kind.to_owned(), ..world.submission() }
+}
+
+/// Who takes only some kinds.
+fn taking(kinds: &[&str]) -> ClaimPolicy {
+    ClaimPolicy { kinds: Some(set(kinds)), ..policy("worker-a") }
+}
+
+fn set(texts: &[&str]) -> BTreeSet<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// Claims as a worker that takes only some kinds.
+async fn claim_kinds(world: &World, kinds: &[&str]) -> Option<Handle> {
+    world.backend.claim(&world.lane(), &CapabilitySet::default(), taking(kinds)).await.unwrap()
 }
 
 async fn info(world: &World, id: ExecutionId) -> ExecutionInfo {

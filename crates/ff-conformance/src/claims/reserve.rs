@@ -42,6 +42,7 @@ pub(super) fn worker_args(world: &World, name: &str) -> ClaimForWorkerArgs {
         worker_capabilities: [].into(),
         grant_ttl_ms: 5000,
         namespaces: None,
+        kinds: None,
     }
 }
 

@@ -5,10 +5,10 @@ use std::pin::pin;
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::backend::ingress::{CreateExecutionArgs, SetLaneStateArgs};
 use ff_core::capability::CapabilitySet;
-use ff_core::state::LaneState;
-use futures_util::future::join;
+use ff_core::state::{LaneState, PublicState};
+use futures_util::future::{join, join_all};
 
-use super::{grant_args, policy};
+use super::{grant_args, of_kind, policy, taking};
 use crate::cases;
 use crate::patience::{is_waiting, settle};
 use crate::world::World;
@@ -21,6 +21,10 @@ cases!["claims":
     a_waiting_claim_wakes_when_a_grant_runs_out,
     a_waiting_claim_wakes_when_the_lane_opens,
     several_are_waited_for_only_while_there_is_none,
+    all_who_wait_for_the_same_get_what_comes,
+    those_who_wait_for_different_kinds_get_their_own,
+    a_waiting_claim_that_is_dropped_leaves_the_next_one_waiting,
+    each_waiting_claim_gives_up_in_its_own_time,
 ];
 
 fn patient(ms: u64) -> ClaimPolicy {
@@ -104,4 +108,77 @@ async fn several_are_waited_for_only_while_there_is_none(world: World) {
         world.create().await
     };
     assert_eq!(join(waiting, arriving).await.0.unwrap().len(), 1);
+}
+
+async fn all_who_wait_for_the_same_get_what_comes(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let waiting = join_all((0..20).map(|_| world.backend.claim(&lane, &nothing, patient(10_000))));
+    let arriving = async {
+        settle().await;
+        let mut ids = Vec::new();
+        for n in 0..20 {
+            ids.push(world.create().await);
+            if n % 3 == 0 {
+                settle().await;
+            }
+        }
+        ids
+    };
+    let (answers, ids) = join(waiting, arriving).await;
+    assert!(answers.into_iter().all(|answer| answer.unwrap().is_some()));
+    for id in ids {
+        assert_eq!(world.state(id).await, PublicState::Active);
+    }
+}
+
+async fn those_who_wait_for_different_kinds_get_their_own(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let waiting = |kind: &str| {
+        let policy = ClaimPolicy { max_wait_ms: Some(10_000), ..taking(&[kind]) };
+        world.backend.claim(&lane, &nothing, policy)
+    };
+    let mut bill = pin!(waiting("bill"));
+    assert!(is_waiting(&mut bill).await);
+    let arriving = async {
+        settle().await;
+        world.submit(of_kind(&world, "mail")).await
+    };
+    let (answer, mail) = join(waiting("mail"), arriving).await;
+    assert!(answer.unwrap().is_some());
+    assert_eq!(world.state(mail).await, PublicState::Active);
+    assert!(is_waiting(&mut bill).await);
+    let (answer, id) = join(bill, world.submit(of_kind(&world, "bill"))).await;
+    assert!(answer.unwrap().is_some());
+    assert_eq!(world.state(id).await, PublicState::Active);
+}
+
+async fn a_waiting_claim_that_is_dropped_leaves_the_next_one_waiting(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let mut first = Box::pin(world.backend.claim(&lane, &nothing, patient(10_000)));
+    let mut second = pin!(world.backend.claim(&lane, &nothing, patient(10_000)));
+    for _ in 0..20 {
+        assert!(is_waiting(&mut first).await && is_waiting(&mut second).await);
+        settle().await;
+    }
+    drop(first);
+    let arriving = async {
+        settle().await;
+        world.create().await
+    };
+    assert!(join(second, arriving).await.0.unwrap().is_some());
+}
+
+async fn each_waiting_claim_gives_up_in_its_own_time(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let mut long = pin!(world.backend.claim(&lane, &nothing, patient(2000)));
+    let mut short = pin!(world.backend.claim(&lane, &nothing, patient(1000)));
+    for _ in 0..20 {
+        assert!(is_waiting(&mut long).await && is_waiting(&mut short).await);
+        settle().await;
+    }
+    world.advance(1000);
+    assert_eq!(short.await.unwrap(), None);
+    assert!(is_waiting(&mut long).await);
+    world.advance(1000);
+    assert_eq!(long.await.unwrap(), None);
 }

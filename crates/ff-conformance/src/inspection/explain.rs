@@ -6,19 +6,21 @@ use ff_core::backend::ingress::{CreateExecutionArgs, SetLaneStateArgs};
 use ff_core::backend::inspection::Reason;
 use ff_core::backend::leases::RevokeLeaseArgs;
 use ff_core::backend::suspension::SuspensionReasonCode;
+use ff_core::backend::workers::RegisterWorkerArgs;
 use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId};
 use ff_core::policy::{ExecutionPolicy, PolicyDocument, RoutingRequirements};
 use ff_core::state::{BlockingReason, LaneState, PublicState, TerminalOutcome};
 use serde_json::json;
 
 use crate::cases;
-use crate::stage::{args, chain, register, suspend};
+use crate::stage::{args, chain, register, registration, suspend};
 use crate::world::{LEASE_MS, World, worker};
 
 cases!["inspection::explain":
     a_ready_execution_with_a_live_worker_is_claimable,
     a_ready_execution_without_workers_lacks_one,
     a_requirement_that_nobody_meets_is_named,
+    a_kind_that_nobody_handles_is_named,
     a_delay_tells_when_it_ends,
     a_member_tells_for_whom_it_waits,
     an_exhausted_budget_is_named,
@@ -76,6 +78,27 @@ async fn a_requirement_that_nobody_meets_is_named(world: World) {
     register(&world, "worker-b", &["cuda"]).await;
     assert_eq!(reasons(&world, id).await, [lacking(&[])], "each lacks something else");
     register(&world, "worker-c", &["cuda", "gpu"]).await;
+    assert_eq!(reasons(&world, id).await, [Reason::Claimable]);
+}
+
+async fn a_kind_that_nobody_handles_is_named(world: World) {
+    let policy = ExecutionPolicy {
+        routing_requirements: Some(RoutingRequirements { required_capabilities: ["gpu".to_owned()].into() }),
+        ..ExecutionPolicy::default()
+    };
+    let id = world.create_with(&policy).await;
+    let register = async |name, kind: &str, capabilities: &[&str]| {
+        let kinds = Some([kind.to_owned()].into());
+        let args = RegisterWorkerArgs { kinds, ..registration(&world, name, capabilities) };
+        world.backend.register_worker(args).await.unwrap();
+    };
+    register("worker-a", "mail", &["gpu"]).await;
+    assert_eq!(reasons(&world, id).await, [Reason::NoLiveWorkerHandles { kind: "task".into() }]);
+    register("worker-b", "task", &["ssd"]).await;
+    let (required, missing_capabilities) = (["gpu".to_owned()].into(), ["gpu".to_owned()].into());
+    let lacking = [Reason::NoLiveWorkerCovers { required, missing_capabilities }];
+    assert_eq!(reasons(&world, id).await, lacking, "who has it does not handle the kind");
+    register("worker-c", "task", &["gpu"]).await;
     assert_eq!(reasons(&world, id).await, [Reason::Claimable]);
 }
 

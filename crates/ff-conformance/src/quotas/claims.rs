@@ -165,6 +165,7 @@ async fn reserve(world: &World, grant_ttl_ms: u64) -> ClaimForWorkerOutcome {
         worker_capabilities: Default::default(),
         grant_ttl_ms,
         namespaces: None,
+        kinds: None,
     };
     world.backend.claim_for_worker(args).await.unwrap()
 }

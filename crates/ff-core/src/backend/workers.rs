@@ -29,6 +29,9 @@ pub struct RegisterWorkerArgs {
     /// What it can do.
     #[serde(default)]
     pub capabilities: BTreeSet<String>,
+    /// Kinds to serve; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<String>>,
     /// How long it counts as live after a registration or heartbeat; more than 0.
     pub liveness_ttl_ms: u64,
 }
@@ -40,7 +43,7 @@ pub struct RegisterWorkerArgs {
 pub enum RegisterWorkerOutcome {
     /// No live entry existed.
     Registered,
-    /// A live entry existed; its lanes, capabilities and time to live were replaced.
+    /// A live entry existed; its lanes, capabilities, kinds and time to live were replaced.
     Refreshed,
 }
 
@@ -135,6 +138,9 @@ pub struct WorkerInfo {
     pub lanes: BTreeSet<LaneId>,
     /// What it can do.
     pub capabilities: BTreeSet<String>,
+    /// Kinds it serves; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<String>>,
     /// The last registration or heartbeat.
     pub last_heartbeat_ms: TimestampMs,
     /// How long it counts as live after that.
@@ -174,10 +180,11 @@ pub struct ListWorkersResult {
 #[async_trait]
 pub trait Workers: Send + Sync {
     /// Enters a process, or replaces its live entry; registers its lanes and frees work that waited for its
-    /// capabilities.
+    /// capabilities, or for somebody who handles its kind.
     ///
-    /// `InvalidInput` for a time to live of 0, and `instance_id reassigned` while the process is live under another
-    /// worker id; `InvalidCapabilities` for a malformed capability. Repeating answers `Refreshed`.
+    /// `InvalidInput` for a time to live of 0, for kinds that [`check_kinds`](crate::kinds::check_kinds) refuses, and
+    /// `instance_id reassigned` while the process is live under another worker id; `InvalidCapabilities` for a malformed
+    /// capability. Repeating answers `Refreshed`.
     async fn register_worker(&self, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
         let _ = args;
         Err(EngineError::Unavailable { op: "register_worker" })

@@ -112,8 +112,8 @@ mod tests {
         CompletionOutcome, LeaseChange, ReleaseReason, RevokedBy, SignalDeliveryEffect,
     };
     use ff_core::ids::{
-        AttemptId, AttemptIndex, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, SignalId, WaitpointId,
-        WorkerId, WorkerInstanceId,
+        AttemptId, AttemptIndex, ExecutionId, ExecutionKind, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, SignalId,
+        WaitpointId, WorkerId, WorkerInstanceId,
     };
     use ff_core::partition::Partition;
     use uuid::Uuid;
@@ -198,9 +198,8 @@ mod tests {
             id: ExecutionId::new(7, Uuid::from_u128(8)),
             namespace: Namespace::new("acme").unwrap(),
             lane: LaneId::new("mail").unwrap(),
-            kind: "task".into(),
+            class: QueueClass::plain(ExecutionKind::new("task").unwrap()),
             priority: -5,
-            class: QueueClass::default(),
             delay_until: None,
             deadline_at: Some(now),
             budget_ids: Vec::new(),

@@ -27,6 +27,7 @@ const fn due_code(kind: DueKind) -> u8 {
         DueKind::StreamExpiry => 17,
         DueKind::DedupExpiry => 18,
         DueKind::Retention => 19,
+        DueKind::ClassExpiry => 20,
     }
 }
 
@@ -82,7 +83,7 @@ indexes! {
     21 Eligible(namespace, lane, class),
     22 Reclaimable(namespace, lane, class),
     23 EligibleIn(home, lane),
-    24 RouteParked(namespace, lane, requirement),
+    24 RouteParked(namespace, lane, route),
     25 BudgetParked(budget),
     26 QuotaParked(quota),
     27 AttachedTo(budget),
@@ -102,6 +103,7 @@ indexes! {
     43 Created,
     44 Tagged(key, value),
     45 SpendingOf(execution),
+    46 RouteHeld(namespace, lane, route),
 }
 
 /// The bytes that name one queue of claimable work.

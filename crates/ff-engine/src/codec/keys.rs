@@ -133,7 +133,7 @@ pub fn key_prefix(partition: Partition) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use ff_core::cursor::FrameId;
-    use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, LaneId, Namespace, QuotaPolicyId};
+    use ff_core::ids::{AttemptIndex, BudgetId, ExecutionId, ExecutionKind, LaneId, Namespace, QuotaPolicyId};
     use proptest::prelude::*;
     use uuid::Uuid;
 
@@ -153,12 +153,12 @@ mod tests {
             true => Gate::Budget(BudgetId::from_uuid(Uuid::from_u128(bits))),
             false => Gate::Quota(QuotaPolicyId::from_uuid(Uuid::from_u128(bits))),
         });
-        (proptest::collection::btree_set("[a-z]{1,8}", 0..4), proptest::collection::vec(gate, 0..3)).prop_map(
-            |(tokens, gates)| QueueClass {
-                requirement: ff_core::capability::RequirementClass::new(&tokens).unwrap(),
-                gates,
-            },
-        )
+        let tokens = proptest::collection::btree_set("[a-z]{1,8}", 0..4);
+        ("[ -~]{0,256}", tokens, proptest::collection::vec(gate, 0..3)).prop_map(|(kind, tokens, gates)| QueueClass {
+            kind: ExecutionKind::new(kind).unwrap(),
+            requirement: ff_core::capability::RequirementClass::new(&tokens).unwrap(),
+            gates,
+        })
     }
 
     fn key() -> impl Strategy<Value = Key> {

@@ -5,13 +5,13 @@ use ff_core::TimestampMs;
 use ff_core::capability::RequirementClass;
 use ff_core::cursor::FrameId;
 use ff_core::ids::{
-    AttemptIndex, BudgetId, EdgeId, ExecutionId, FlowId, LaneId, LeaseEpoch, Namespace, QuotaPolicyId, SignalId,
-    WaitpointId, WorkerInstanceId,
+    AttemptIndex, BudgetId, EdgeId, ExecutionId, ExecutionKind, FlowId, LaneId, LeaseEpoch, Namespace, QuotaPolicyId,
+    SignalId, WaitpointId, WorkerInstanceId,
 };
 use ff_core::partition::Partition;
 use uuid::Uuid;
 
-use crate::records::{DedupScope, Gate, QueueClass, Scope};
+use crate::records::{DedupScope, Gate, QueueClass, Route, Scope};
 
 /// Something that stands in a key.
 pub(super) trait Part: Sized {
@@ -99,7 +99,7 @@ macro_rules! texts {
     )+};
 }
 
-texts!(Namespace, LaneId, WorkerInstanceId);
+texts!(Namespace, LaneId, WorkerInstanceId, ExecutionKind);
 
 impl Part for Uuid {
     fn put(&self, out: &mut Vec<u8>) {
@@ -232,8 +232,20 @@ impl Part for RequirementClass {
     }
 }
 
+impl Part for Route {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.kind.put(out);
+        self.requirement.put(out);
+    }
+
+    fn take(input: &mut &[u8]) -> Option<Self> {
+        Some(Self { kind: Part::take(input)?, requirement: Part::take(input)? })
+    }
+}
+
 impl Part for QueueClass {
     fn put(&self, out: &mut Vec<u8>) {
+        self.kind.put(out);
         self.requirement.put(out);
         u32::try_from(self.gates.len()).unwrap_or(u32::MAX).put(out);
         for gate in &self.gates {
@@ -242,8 +254,8 @@ impl Part for QueueClass {
     }
 
     fn take(input: &mut &[u8]) -> Option<Self> {
-        let requirement = Part::take(input)?;
+        let (kind, requirement) = (Part::take(input)?, Part::take(input)?);
         let gates = (0..u32::take(input)?).map(|_| Gate::take(input)).collect::<Option<_>>()?;
-        Some(Self { requirement, gates })
+        Some(Self { kind, requirement, gates })
     }
 }

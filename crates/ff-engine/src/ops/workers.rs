@@ -11,6 +11,7 @@ use ff_core::backend::workers::{
 };
 use ff_core::capability::{CapabilitySide, check_tokens};
 use ff_core::ids::{LaneId, Namespace, WorkerInstanceId, check_free_string};
+use ff_core::kinds::check_kinds;
 use ff_core::partition::{Partition, of_worker};
 use ff_core::state::LaneState;
 use ff_core::{EngineError, Result};
@@ -32,10 +33,11 @@ const LANES_MAX: usize = 1000;
 impl<S: Store> Workers for Engine<S> {
     async fn register_worker(&self, args: RegisterWorkerArgs) -> Result<RegisterWorkerOutcome> {
         check_registration(&args)?;
-        let (namespace, lanes, capabilities) = (args.namespace.clone(), args.lanes.clone(), args.capabilities.clone());
+        let RegisterWorkerArgs { namespace, lanes, capabilities, kinds, .. } = args.clone();
         let outcome = self.run(Register { args }).await?;
+        self.hands.forget();
         self.register_lanes(&namespace, &lanes).await?;
-        open_route(self, &namespace, &lanes, &capabilities).await?;
+        open_route(self, &namespace, &lanes, &capabilities, kinds.as_ref()).await?;
         Ok(outcome)
     }
 
@@ -43,13 +45,15 @@ impl<S: Store> Workers for Engine<S> {
         let Some(worker) = self.run(Heartbeat { args }).await? else {
             return Ok(HeartbeatWorkerOutcome::NotRegistered);
         };
-        open_route(self, &worker.namespace, &worker.lanes, &worker.capabilities).await?;
+        open_route(self, &worker.namespace, &worker.lanes, &worker.capabilities, worker.kinds.as_ref()).await?;
         Ok(HeartbeatWorkerOutcome::Refreshed { next_expiry_ms: worker.expires_at() })
     }
 
     async fn mark_worker_dead(&self, args: MarkWorkerDeadArgs) -> Result<MarkWorkerDeadOutcome> {
         check_free_string("reason", &args.reason)?;
-        self.run(MarkDead { args }).await
+        let outcome = self.run(MarkDead { args }).await?;
+        self.hands.forget();
+        Ok(outcome)
     }
 
     async fn list_workers(&self, args: ListWorkersArgs) -> Result<ListWorkersResult> {
@@ -103,6 +107,7 @@ fn info(worker: Worker) -> WorkerInfo {
         namespace: worker.namespace,
         lanes: worker.lanes,
         capabilities: worker.capabilities,
+        kinds: worker.kinds,
         last_heartbeat_ms: worker.last_heartbeat_at,
         liveness_ttl_ms: worker.liveness_ttl_ms,
         registered_at_ms: worker.registered_at,
@@ -114,6 +119,7 @@ fn check_registration(args: &RegisterWorkerArgs) -> Result<()> {
     if args.lanes.len() > LANES_MAX {
         return Err(EngineError::invalid(format_args!("a worker serves at most {LANES_MAX} lanes")));
     }
+    check_kinds(args.kinds.as_ref())?;
     check_tokens(CapabilitySide::Worker, &args.capabilities)
 }
 
@@ -214,6 +220,7 @@ impl Op for Register {
             worker_id: args.worker_id.clone(),
             lanes: args.lanes.clone(),
             capabilities: args.capabilities.clone(),
+            kinds: args.kinds.clone(),
             liveness_ttl_ms: args.liveness_ttl_ms,
             registered_at: before.as_ref().map_or(now, |worker| worker.registered_at),
             last_heartbeat_at: now,

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 
 use ff_core::backend::suspension::SuspendedCursor;
-use ff_core::capability::RequirementClass;
 use ff_core::ids::{
-    AttemptId, AttemptIndex, BudgetId, ExecutionId, FlowId, LaneId, LeaseEpoch, LeaseFence, LeaseId, Namespace,
-    QuotaPolicyId, WaitpointId, WorkerId, WorkerInstanceId,
+    AttemptId, AttemptIndex, BudgetId, ExecutionId, ExecutionKind, FlowId, LaneId, LeaseEpoch, LeaseFence, LeaseId,
+    Namespace, QuotaPolicyId, WaitpointId, WorkerId, WorkerInstanceId,
 };
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{EligibilityState, LifecyclePhase, OwnershipState, PublicState, StateVector};
 use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
-use super::Stored;
+use super::{Gate, QueueClass, Stored};
 use crate::index::{DueKind, Entry, Index, Position, Topic};
 use crate::key::Key;
 
@@ -24,25 +23,6 @@ pub const RANK_PRIORITY_MAX: i32 = 9000;
 #[must_use]
 pub fn rank(priority: i32, created_at: TimestampMs) -> i64 {
     (i64::from(RANK_PRIORITY_MAX - priority) << 48) | (created_at.0 & 0xffff_ffff_ffff)
-}
-
-/// A policy that can close for all executions attached to it at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Gate {
-    /// A budget shared by scope.
-    Budget(BudgetId),
-    /// A quota.
-    Quota(QuotaPolicyId),
-}
-
-/// What decides who can take an execution, apart from its rank: required capabilities, and shared policies that may be closed.
-/// Executions of one class queue together, so a claim never looks at work it cannot take.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct QueueClass {
-    /// Capabilities a worker must have.
-    pub requirement: RequirementClass,
-    /// Policies that must be open, sorted.
-    pub gates: Vec<Gate>,
 }
 
 /// Ownership as it is held, or as it was lost.
@@ -126,9 +106,9 @@ pub struct Execution {
     pub id: ExecutionId,
     pub namespace: Namespace,
     pub lane: LaneId,
-    pub kind: String,
-    pub priority: i32,
+    /// Its kind is a part of it.
     pub class: QueueClass,
+    pub priority: i32,
     pub(super) state: StateVector,
     pub blocking_detail: Option<String>,
     pub created_at: TimestampMs,
@@ -184,6 +164,8 @@ pub struct Execution {
     pub last_capability_mismatch_at: Option<TimestampMs>,
     /// A purge has begun to take away what belongs to it, so nothing opens it again.
     pub purging: bool,
+    /// Somebody parked it, rather than the engine for want of a worker.
+    pub parked_by_hand: bool,
 }
 
 impl Execution {
@@ -259,6 +241,12 @@ impl Execution {
         !self.budget_ids.is_empty() || !self.quota_policy_ids.is_empty()
     }
 
+    /// What sort of work it is.
+    #[must_use]
+    pub const fn kind(&self) -> &ExecutionKind {
+        &self.class.kind
+    }
+
     /// Its place in the queue.
     #[must_use]
     pub fn rank(&self) -> i64 {
@@ -312,8 +300,13 @@ impl Execution {
         let parked = || Position::of(self.blocked_at.map_or(0, |at| at.0), self.id);
         match self.state.eligibility_state {
             EligibilityState::BlockedByRoute => {
-                let requirement = self.class.requirement.clone();
-                let index = Index::RouteParked(self.namespace.clone(), self.lane.clone(), requirement);
+                let (namespace, lane, route) = (self.namespace.clone(), self.lane.clone(), self.class.route());
+                // Any claim could take what requires nothing, so none may undo that somebody parked it.
+                let index = if self.parked_by_hand && self.class.requirement.is_empty() {
+                    Index::RouteHeld(namespace, lane, route)
+                } else {
+                    Index::RouteParked(namespace, lane, route)
+                };
                 out.push(Entry::new(index, parked()));
             }
             EligibilityState::BlockedByBudget | EligibilityState::BlockedByQuota => match self.blocked_by {
@@ -367,7 +360,7 @@ impl Execution {
         out.push(Entry::new(Index::Created, newest()));
         out.push(Entry::new(Index::CreatedIn(self.namespace.clone()), newest()));
         out.push(Entry::new(Index::LaneState(self.lane.clone(), state), newest()));
-        out.push(Entry::new(Index::KindState(self.kind.clone(), state), newest()));
+        out.push(Entry::new(Index::KindState(self.kind().clone(), state), newest()));
         if self.is_suspended() {
             let place = SuspendedCursor::at(self.suspension_timeout_at, self.id);
             out.push(Entry::new(Index::SuspendedIn(home), Position::of(place.timeout_at_ms, self.id)));

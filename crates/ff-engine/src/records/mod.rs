@@ -5,6 +5,7 @@
 
 mod attempt;
 mod budget;
+mod class;
 mod dedup;
 mod execution;
 mod flow;
@@ -23,15 +24,16 @@ use serde::{Deserialize, Serialize};
 
 pub use attempt::{Attempt, AttemptEnd, AttemptUsage, Lineage};
 pub use budget::{Budget, BudgetPeriod, Ledger, Scope};
+pub use class::{Gate, LaneClass, QueueClass, Route};
 pub use dedup::{Dedup, DedupScope, DedupValue};
 pub use execution::{
-    Cancellation, Definition, Execution, ExecutionTags, Failure, Fence, Gate, Lease, Outcome, ParkMarker, Payload,
-    PendingLineage, Progress, QueueClass, RANK_PRIORITY_MAX, rank,
+    Cancellation, Definition, Execution, ExecutionTags, Failure, Fence, Lease, Outcome, ParkMarker, Payload,
+    PendingLineage, Progress, RANK_PRIORITY_MAX, rank,
 };
 pub use flow::{
     CancelAck, Edge, EdgeGroup, Flow, FlowCancellation, FlowProjection, FlowTags, ProjectionMark, SiblingCancel,
 };
-pub use global::{Deployment, KeyringRecord, Lane, LaneClass, ScopeBinding};
+pub use global::{Deployment, KeyringRecord, Lane, ScopeBinding};
 pub use grant::{Grant, GrantKind};
 pub use pending_work::{Continuation, ContinuationWork, Settlement};
 pub use quota::{Admission, QuotaPolicy, QuotaUsage, WindowEntry};

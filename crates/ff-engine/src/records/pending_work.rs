@@ -54,8 +54,14 @@ pub enum ContinuationWork {
     OpenBudget { budget: BudgetId },
     /// A quota has free slots: release at most so many.
     OpenQuota { quota: QuotaPolicyId },
-    /// A worker came: release what was parked for want of its capabilities.
-    OpenRoute { namespace: Namespace, lane: LaneId, capabilities: BTreeSet<String> },
+    /// A worker came: release what was parked for want of it.
+    OpenRoute {
+        namespace: Namespace,
+        lane: LaneId,
+        capabilities: BTreeSet<String>,
+        #[serde(default)]
+        kinds: Option<BTreeSet<String>>,
+    },
 }
 
 /// Unfinished bulk work; any process goes on with it, a slice at a time.

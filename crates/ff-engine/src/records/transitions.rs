@@ -35,9 +35,8 @@ pub struct NewExecution {
     pub id: ExecutionId,
     pub namespace: Namespace,
     pub lane: LaneId,
-    pub kind: String,
-    pub priority: i32,
     pub class: QueueClass,
+    pub priority: i32,
     pub delay_until: Option<TimestampMs>,
     pub deadline_at: Option<TimestampMs>,
     pub budget_ids: Vec<BudgetId>,
@@ -105,9 +104,8 @@ impl Execution {
             id: new.id,
             namespace: new.namespace,
             lane: new.lane,
-            kind: new.kind,
-            priority: new.priority.clamp(0, RANK_PRIORITY_MAX),
             class: new.class,
+            priority: new.priority.clamp(0, RANK_PRIORITY_MAX),
             state: runnable(
                 EligibilityState::EligibleNow,
                 BlockingReason::WaitingForWorker,
@@ -153,6 +151,7 @@ impl Execution {
             has_result: false,
             last_capability_mismatch_at: None,
             purging: false,
+            parked_by_hand: false,
         };
         if let Some(until) = new.delay_until.filter(|until| !until.is_due(now)) {
             execution.hold_until(until, BlockingReason::WaitingForDelay);
@@ -184,6 +183,7 @@ impl Execution {
         self.blocked_at = None;
         self.blocked_by = None;
         self.blocking_detail = None;
+        self.parked_by_hand = false;
     }
 
     fn own(&mut self, taker: Taker, now: TimestampMs) {
@@ -450,7 +450,20 @@ impl Execution {
         self.blocked_by = gate;
         self.blocked_at = Some(now);
         self.wake_at = retry_at;
+        self.parked_by_hand = false;
         self.touch(now);
+    }
+
+    /// Somebody holds it back.
+    pub fn block_by_hand(
+        &mut self,
+        eligibility: EligibilityState,
+        reason: BlockingReason,
+        detail: Option<String>,
+        now: TimestampMs,
+    ) {
+        self.block(eligibility, reason, detail, None, None, now);
+        self.parked_by_hand = true;
     }
 
     /// Another place in the queue.

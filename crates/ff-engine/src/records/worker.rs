@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use ff_core::TimestampMs;
 use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+use ff_core::kinds::handles;
 use serde::{Deserialize, Serialize};
 
-use super::Stored;
+use super::{Route, Stored};
 use crate::index::{DueKind, Entry, Index, Position, pair_bytes};
 use crate::key::Key;
 
@@ -19,12 +20,21 @@ pub struct Worker {
     pub worker_id: WorkerId,
     pub lanes: BTreeSet<LaneId>,
     pub capabilities: BTreeSet<String>,
+    /// Kinds it serves; none means all.
+    #[serde(default)]
+    pub kinds: Option<BTreeSet<String>>,
     pub liveness_ttl_ms: u64,
     pub registered_at: TimestampMs,
     pub last_heartbeat_at: TimestampMs,
 }
 
 impl Worker {
+    /// Whether it can do what such work asks for.
+    #[must_use]
+    pub fn serves(&self, route: &Route) -> bool {
+        handles(self.kinds.as_ref(), route.kind.as_str()) && route.requirement.is_covered_by(&self.capabilities)
+    }
+
     /// When the registration lapses.
     #[must_use]
     pub fn expires_at(&self) -> TimestampMs {

@@ -1,4 +1,4 @@
-//! The one pipeline behind every claim that looks for work: capability, budgets, quotas, then the lease or the grant.
+//! The one pipeline behind every claim that looks for work: kind and capabilities, budgets, quotas, then the lease or the grant.
 
 use std::collections::BTreeSet;
 
@@ -111,6 +111,8 @@ async fn take_heads<S: Store>(
     let shortcut = TakeHeads {
         lane: seeker.lane.clone(),
         namespaces: seeker.namespaces.cloned(),
+        kinds: seeker.kinds.cloned(),
+        in_good_hands: engine.hands.known(),
         holder: holder.clone(),
         prize,
         until: now.plus(prize.patience_ms()),
@@ -162,11 +164,12 @@ impl<'a, S: Store> Hunt<'a, S> {
         Ok(())
     }
 
-    /// A worker that asks is alive, registered or not: what was parked for want of its capabilities is its work. What requires nothing
-    /// was parked by hand, and only a registration frees it.
+    /// A worker that asks is alive, registered or not: what was parked for want of somebody like it is its work.
     async fn free_parked(&self, queues: &Queues) -> Result<bool> {
-        let covered = queues.open.iter().chain(&queues.gated);
-        let parked = parked_routes(covered.filter(|class| !class.class.requirement.is_empty()));
+        let parked = parked_routes(queues.open.iter().chain(&queues.gated));
+        if parked.is_empty() {
+            return Ok(false);
+        }
         Ok(free_routes(self.engine, &parked, None, FREED_MAX).await?.count > 0)
     }
 
@@ -431,7 +434,7 @@ mod tests {
             }
         }
         let (lane, holder) = (lane(), holder());
-        let seeker = Seeker { lane: &lane, capabilities: &holder.capabilities, namespaces: None };
+        let seeker = Seeker { lane: &lane, capabilities: &holder.capabilities, namespaces: None, kinds: None };
         let haul = hunt(&engine, seeker, &holder, Prize::Lease { ttl_ms: 30_000 }, 2).await.expect("what can be taken");
         haul.caught.len()
     }

@@ -1,9 +1,11 @@
 //! Finding work for workers: queues, admission, grants, parking.
 //!
 //! `queue` finds candidates, `admission` asks budgets and quotas (`slots` is what a quota keeps), `grants` reserves, `ownership` takes,
-//! `parking` holds back, and `hunt` is the one pipeline that puts them in order for every claim.
+//! `parking` holds back what `coverage` says that nobody can do, and `hunt` is the one pipeline that puts them in order for every claim.
+//! `turnstile` lets one of many who wait for the same work hunt at a time.
 
 pub(crate) mod admission;
+pub(crate) mod coverage;
 pub(crate) mod grants;
 pub(crate) mod hunt;
 pub(crate) mod ownership;
@@ -11,3 +13,4 @@ pub(crate) mod parking;
 pub(crate) mod queue;
 mod shortcut;
 pub(crate) mod slots;
+pub(crate) mod turnstile;

@@ -8,21 +8,19 @@ use ff_core::state::{BlockingReason, EligibilityState};
 use ff_core::{Result, TimestampMs};
 
 use super::admission::{CAP_RETRY_MS, Denial};
+use super::coverage::{Coverage, Lack, survey};
 use super::grants::live_grant;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::lifecycle::Subject;
-use crate::records::{Execution, Gate, LaneClass, Worker};
+use crate::records::{Execution, Gate, LaneClass, Route};
 use crate::store::{Op, Store, Tx};
 use crate::timers::gates;
-use crate::verbs::{list_all, list_of};
+use crate::verbs::list_all;
 
 /// Heads that one claim parks for want of a capable worker.
 const ROUTE_PARKED_MAX: usize = 10;
-
-/// Workers looked at in one page.
-const WORKERS_PAGE: usize = 200;
 
 /// Parks one execution, if it is still claimable and nobody has reserved it.
 pub(crate) struct Park {
@@ -142,74 +140,79 @@ pub(crate) async fn park_behind_gates<S: Store>(
     Ok(())
 }
 
-fn eligible_index(class: &LaneClass) -> Index {
+pub(super) fn eligible_index(class: &LaneClass) -> Index {
     Index::Eligible(class.namespace.clone(), class.lane.clone(), class.class.clone())
 }
 
-/// Parks heads of classes that no live registered worker covers; a worker that does frees them when it registers or beats.
+/// Parks heads of classes that no live registered worker serves; a worker that does frees them when it registers or beats.
 pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[LaneClass]) -> Result<()> {
-    if uncovered.is_empty() {
+    let now = engine.store.now().await?;
+    let known = engine.hands.known();
+    let unknown: Vec<&LaneClass> = uncovered.iter().filter(|class| !known.has(class, now)).collect();
+    if unknown.is_empty() {
         return Ok(());
     }
-    let indexes: Vec<Index> = uncovered.iter().map(eligible_index).collect();
-    let heads = list_all(&engine.store, &indexes, &Bounds::first(ROUTE_PARKED_MAX)).await?;
-    let mut covered: BTreeMap<Index, bool> = BTreeMap::new();
-    for head in heads {
+    let lacking = lacking(engine, &unknown, now).await?;
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let indexes: Vec<Index> = lacking.keys().cloned().collect();
+    for head in list_all(&engine.store, &indexes, &Bounds::first(ROUTE_PARKED_MAX)).await? {
         let Some(Ok(execution)) = head.record.map(Execution::try_from) else { continue };
-        let served = match covered.get(&head.index) {
-            Some(served) => *served,
-            None => {
-                let served = is_served(engine, &execution).await?;
-                covered.insert(head.index, served);
-                served
-            }
-        };
-        if !served {
-            engine.run(unroutable(&execution)).await?;
+        if let Some(lack) = lacking.get(&head.index) {
+            engine.run(unroutable(&execution, lack)).await?;
         }
     }
     Ok(())
 }
 
-fn unroutable(execution: &Execution) -> Park {
+/// The queues of those classes that nobody serves, and what is lacking; keeps in mind which the others are.
+async fn lacking<S: Store>(
+    engine: &Engine<S>,
+    classes: &[&LaneClass],
+    now: TimestampMs,
+) -> Result<BTreeMap<Index, Lack>> {
+    let mut lacking = BTreeMap::new();
+    let mut served = Vec::new();
+    // Classes are listed by namespace, and all are of one lane.
+    for neighbours in classes.chunk_by(|a, b| a.namespace == b.namespace) {
+        let routes: Vec<Route> = neighbours.iter().map(|class| class.class.route()).collect();
+        let coverage = survey(engine, &neighbours[0].namespace, &neighbours[0].lane, &routes).await?;
+        for (class, coverage) in neighbours.iter().zip(coverage) {
+            match coverage {
+                Coverage::Served { until } => served.push(((*class).clone(), until)),
+                Coverage::Lacking(lack) => drop(lacking.insert(eligible_index(class), lack)),
+            }
+        }
+    }
+    engine.hands.learn(served, now);
+    Ok(lacking)
+}
+
+fn unroutable(execution: &Execution, lack: &Lack) -> Park {
     Park {
         execution: execution.id,
         eligibility: EligibilityState::BlockedByRoute,
         reason: BlockingReason::WaitingForCapableWorker,
-        detail: format!(
-            "no live worker of lane {} offers all of: {}",
-            execution.lane,
-            execution.class.requirement.as_str().replace(',', ", ")
-        ),
+        detail: lack.detail(&execution.lane, &execution.class.route()),
         gate: None,
         retry_at: None,
     }
 }
 
-/// Whether some live registered worker of the execution's namespace and lane covers what it requires.
-async fn is_served<S: Store>(engine: &Engine<S>, execution: &Execution) -> Result<bool> {
-    let now = engine.store.now().await?;
-    let mut after: Option<Position> = None;
-    loop {
-        let index = Index::WorkersOf(execution.namespace.clone(), execution.lane.clone());
-        let page: Vec<Worker> = list_of(&engine.store, index, Bounds::first(WORKERS_PAGE).after(after)).await?;
-        if page.iter().any(|w| w.is_live(now) && execution.class.requirement.is_covered_by(&w.capabilities)) {
-            return Ok(true);
-        }
-        match page.last() {
-            Some(last) if page.len() == WORKERS_PAGE => after = Some(Position::by(last.instance.as_str().as_bytes())),
-            _ => return Ok(false),
-        }
-    }
-}
-
-/// Where executions of these classes wait when no live worker covers them.
+/// Where executions of these classes wait when no live worker serves them.
 pub(crate) fn parked_routes<'a>(classes: impl IntoIterator<Item = &'a LaneClass>) -> Vec<Index> {
-    let parked = |class: &LaneClass| {
-        Index::RouteParked(class.namespace.clone(), class.lane.clone(), class.class.requirement.clone())
-    };
+    let parked =
+        |class: &LaneClass| Index::RouteParked(class.namespace.clone(), class.lane.clone(), class.class.route());
     // Classes that differ in their gates only wait in one place.
     classes.into_iter().map(parked).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Where executions of these classes are kept that somebody parked.
+pub(crate) fn held_routes<'a>(classes: impl IntoIterator<Item = &'a LaneClass>) -> Vec<Index> {
+    let held = |class: &LaneClass| Index::RouteHeld(class.namespace.clone(), class.lane.clone(), class.class.route());
+    let plain = classes.into_iter().filter(|class| class.class.requirement.is_empty());
+    plain.map(held).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Frees what is parked in these places, at most `limit` from `after` on. Says where to go on, if there is more.

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::Result;
 use ff_core::ids::{ExecutionId, LaneId, Namespace};
+use ff_core::kinds::handles;
 
 use super::admission::{Denial, closed_gates};
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
-use crate::records::{Execution, Gate, Lane, LaneClass, Record};
+use crate::records::{Execution, Gate, Lane, LaneClass, QueueClass, Record};
 use crate::store::Store;
 use crate::verbs::{list_all, list_of};
 
@@ -25,12 +26,18 @@ pub(crate) struct Seeker<'a> {
     pub(crate) lane: &'a LaneId,
     pub(crate) capabilities: &'a BTreeSet<String>,
     pub(crate) namespaces: Option<&'a BTreeSet<Namespace>>,
+    pub(crate) kinds: Option<&'a BTreeSet<String>>,
 }
 
 impl Seeker<'_> {
     /// Whether a class is in a namespace that it may take from.
     pub(super) fn wants(&self, class: &LaneClass) -> bool {
         self.namespaces.is_none_or(|wanted| wanted.contains(&class.namespace))
+    }
+
+    /// Whether it can do such work.
+    fn covers(&self, class: &QueueClass) -> bool {
+        handles(self.kinds, class.kind.as_str()) && class.requirement.is_covered_by(self.capabilities)
     }
 }
 
@@ -41,7 +48,7 @@ pub(super) struct Queues {
     pub(super) open: Vec<LaneClass>,
     /// Those it could take from if a policy were open.
     pub(super) gated: Vec<LaneClass>,
-    /// Those it lacks capabilities for.
+    /// Those it cannot serve.
     pub(super) uncovered: Vec<LaneClass>,
     /// Policies that are closed now.
     pub(super) closed: BTreeMap<Gate, Denial>,
@@ -66,11 +73,11 @@ impl Queues {
         Ok(queues)
     }
 
-    /// As far as lanes and capabilities decide; every policy counts as open.
+    /// As far as lanes, kinds and capabilities decide; every policy counts as open.
     pub(super) fn assorted(seeker: Seeker<'_>, classes: Vec<LaneClass>, lanes: Vec<Option<Record>>) -> Self {
         let mut queues = Self { serving: serving(&classes, lanes), ..Self::default() };
         for class in classes.into_iter().filter(|class| queues.serving.contains(&class.namespace)) {
-            if class.class.requirement.is_covered_by(seeker.capabilities) {
+            if seeker.covers(&class.class) {
                 queues.open.push(class);
             } else {
                 queues.uncovered.push(class);
@@ -89,7 +96,7 @@ impl Queues {
     pub(super) fn indexes(&self, shut: &BTreeSet<Gate>) -> Vec<Index> {
         let is_closed = |gate: &&Gate| self.closed.contains_key(gate) || shut.contains(gate);
         let mut indexes = Vec::new();
-        for LaneClass { namespace, lane, class } in self.open.iter().chain(&self.gated) {
+        for LaneClass { namespace, lane, class, .. } in self.open.iter().chain(&self.gated) {
             let mut closed = class.gates.iter().filter(is_closed).peekable();
             if closed.peek().is_none() {
                 indexes.push(Index::Eligible(namespace.clone(), lane.clone(), class.clone()));
@@ -102,16 +109,10 @@ impl Queues {
     }
 }
 
-/// The classes of a lane of one tenant that a worker with these capabilities covers.
-pub(crate) async fn covered_classes<S: Store>(
-    engine: &Engine<S>,
-    namespace: &Namespace,
-    lane: &LaneId,
-    capabilities: &BTreeSet<String>,
-) -> Result<Vec<LaneClass>> {
-    let namespaces = BTreeSet::from([namespace.clone()]);
-    let mut classes = classes_of(engine, Seeker { lane, capabilities, namespaces: Some(&namespaces) }).await?;
-    classes.retain(|class| class.class.requirement.is_covered_by(capabilities));
+/// The classes that a seeker covers.
+pub(crate) async fn covered_classes<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
+    let mut classes = classes_of(engine, seeker).await?;
+    classes.retain(|class| seeker.covers(&class.class));
     Ok(classes)
 }
 

@@ -11,8 +11,10 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use uuid::Uuid;
 
+use super::coverage::InGoodHands;
 use super::grants::{Holder, live_grant};
 use super::hunt::{Catch, FRUITLESS_MAX, Prize, Secure, Seeker};
+use super::parking::eligible_index;
 use super::queue::{CLASSES_PAGE, Queues, lane_keys};
 use crate::index::{Bounds, Index};
 use crate::records::{Execution, LaneClass};
@@ -22,6 +24,9 @@ use crate::store::{Op, Reach, Tx};
 pub(super) struct TakeHeads {
     pub(super) lane: LaneId,
     pub(super) namespaces: Option<BTreeSet<Namespace>>,
+    pub(super) kinds: Option<BTreeSet<String>>,
+    /// Work of others that need not be looked at.
+    pub(super) in_good_hands: InGoodHands,
     pub(super) holder: Holder,
     pub(super) prize: Prize,
     /// Until then an admission would hold.
@@ -57,8 +62,12 @@ impl Op for TakeHeads {
 impl TakeHeads {
     /// The queues to take from, if nothing but their order decides.
     async fn queues(&self, tx: &mut dyn Tx) -> Result<Option<Vec<Index>>> {
-        let seeker =
-            Seeker { lane: &self.lane, capabilities: &self.holder.capabilities, namespaces: self.namespaces.as_ref() };
+        let seeker = Seeker {
+            lane: &self.lane,
+            capabilities: &self.holder.capabilities,
+            namespaces: self.namespaces.as_ref(),
+            kinds: self.kinds.as_ref(),
+        };
         let listed = tx.list(&[Index::ClassesOfLane(self.lane.clone())], &Bounds::first(CLASSES_PAGE)).await?;
         if listed.len() == CLASSES_PAGE {
             return Ok(None);
@@ -70,11 +79,9 @@ impl TakeHeads {
             .collect();
         let lanes = tx.load(&lane_keys(&self.lane, &classes)).await?;
         let queues = Queues::assorted(seeker, classes, lanes);
-        let unroutable: Vec<Index> = queues
-            .uncovered
-            .iter()
-            .map(|found| Index::Eligible(found.namespace.clone(), found.lane.clone(), found.class.clone()))
-            .collect();
+        let now = tx.now();
+        let neglected = queues.uncovered.iter().filter(|class| !self.in_good_hands.has(class, now));
+        let unroutable: Vec<Index> = neglected.map(eligible_index).collect();
         let nobody_waits_in_vain = unroutable.is_empty() || tx.list(&unroutable, &Bounds::first(1)).await?.is_empty();
         Ok((queues.gates().is_empty() && nobody_waits_in_vain).then(|| queues.indexes(&BTreeSet::new())))
     }

@@ -3,6 +3,7 @@
 mod admission_expiry;
 mod attempt_timeout;
 mod budget_reset;
+mod class_expiry;
 pub(crate) mod continuation;
 mod deadline;
 mod dedup_expiry;
@@ -234,6 +235,9 @@ async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, n
             stream_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await
         }
         (DueKind::DedupExpiry, Record::Dedup(it)) => dedup_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await,
+        (DueKind::ClassExpiry, Record::LaneClass(it)) => {
+            class_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await
+        }
         (kind, other) => Err(EngineError::validation(
             ValidationKind::Corruption,
             format!("{:?}: record: {} cannot be due for {kind:?}", other.key(), other.kind()),

@@ -1,4 +1,4 @@
-//! A worker came: what was parked for want of its capabilities is freed, a slice at a time.
+//! A worker came: what was parked for want of it is freed, a slice at a time.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,30 @@ use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Continuation, ContinuationWork};
-use crate::scheduler::parking::{free_routes, parked_routes};
-use crate::scheduler::queue::covered_classes;
+use crate::scheduler::parking::{free_routes, held_routes, parked_routes};
+use crate::scheduler::queue::{Seeker, covered_classes};
 use crate::store::{Op, Store, Tx};
 
-/// Frees parked executions that a worker with these capabilities can serve: the first slice at once, the rest as continuations.
+/// Who came to a lane.
+#[derive(Clone, Copy)]
+struct Newcomer<'a> {
+    namespace: &'a Namespace,
+    lane: &'a LaneId,
+    capabilities: &'a BTreeSet<String>,
+    kinds: Option<&'a BTreeSet<String>>,
+}
+
+/// Frees parked executions that a worker can serve: the first slice at once, the rest as continuations.
 pub(crate) async fn open_route<S: Store>(
     engine: &Engine<S>,
     namespace: &Namespace,
     lanes: &BTreeSet<LaneId>,
     capabilities: &BTreeSet<String>,
+    kinds: Option<&BTreeSet<String>>,
 ) -> Result<()> {
     for lane in lanes {
-        let parked = parked_for(engine, namespace, lane, capabilities).await?;
-        if engine.store.list(&parked, &Bounds::first(1)).await?.is_empty() {
+        let parked = parked_for(engine, Newcomer { namespace, lane, capabilities, kinds }).await?;
+        if parked.is_empty() || engine.store.list(&parked, &Bounds::first(1)).await?.is_empty() {
             continue;
         }
         let now = engine.store.now().await?;
@@ -34,6 +44,7 @@ pub(crate) async fn open_route<S: Store>(
                 namespace: namespace.clone(),
                 lane: lane.clone(),
                 capabilities: capabilities.clone(),
+                kinds: kinds.cloned(),
             },
             after: None,
             due_at: now,
@@ -45,19 +56,22 @@ pub(crate) async fn open_route<S: Store>(
 }
 
 /// Where work waits that such a worker can do; other parked work is not looked at.
-async fn parked_for<S: Store>(
-    engine: &Engine<S>,
-    namespace: &Namespace,
-    lane: &LaneId,
-    capabilities: &BTreeSet<String>,
-) -> Result<Vec<Index>> {
-    Ok(parked_routes(&covered_classes(engine, namespace, lane, capabilities).await?))
+async fn parked_for<S: Store>(engine: &Engine<S>, newcomer: Newcomer<'_>) -> Result<Vec<Index>> {
+    let Newcomer { namespace, lane, capabilities, kinds } = newcomer;
+    let namespaces = BTreeSet::from([namespace.clone()]);
+    let seeker = Seeker { lane, capabilities, namespaces: Some(&namespaces), kinds };
+    let classes = covered_classes(engine, seeker).await?;
+    let mut parked = parked_routes(&classes);
+    parked.extend(held_routes(&classes));
+    Ok(parked)
 }
 
 /// Frees one slice, then goes on later or is done.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, continuation: Continuation, _now: TimestampMs) -> Result<()> {
-    let ContinuationWork::OpenRoute { namespace, lane, capabilities } = &continuation.work else { return Ok(()) };
-    let parked = parked_for(engine, namespace, lane, capabilities).await?;
+    let ContinuationWork::OpenRoute { namespace, lane, capabilities, kinds } = &continuation.work else {
+        return Ok(());
+    };
+    let parked = parked_for(engine, Newcomer { namespace, lane, capabilities, kinds: kinds.as_ref() }).await?;
     let freed = free_routes(engine, &parked, continuation.after.clone(), engine.settings.slice).await?;
     engine.run(Advance { continuation, next: freed.next }).await
 }

@@ -14,8 +14,8 @@ use ff_core::state::LaneState;
 use super::actions;
 use super::handles::take;
 use super::worker::consume;
-use crate::call::{Call, Presents};
-use crate::memory::{GrantNote, LANES, NAMESPACES, name, remember};
+use crate::call::Call;
+use crate::memory::{GrantNote, LANES, NAMESPACES, WorkerNote, name, remember};
 use crate::world::World;
 
 actions![
@@ -143,7 +143,8 @@ async fn grant_claim(world: &World) {
         grant_ttl_ms: 4_000,
     };
     let engine = world.engine();
-    let presents = Presents::Worker { instance: worker.instance(), capabilities: worker.capabilities.clone() };
+    // Who asks for one specific execution says nothing of kinds.
+    let presents = WorkerNote { kinds: None, ..worker.clone() }.shown();
     let call = Call::new("issue_claim_grant", format!("{execution_id} to {}", worker.instance()));
     if !world.call(call.of(execution_id).with(presents), engine.issue_claim_grant(args)).await.is_done() {
         return;

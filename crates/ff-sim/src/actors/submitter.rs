@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::actions;
 use crate::call::{Call, Presents};
-use crate::memory::{CAPABILITIES, LANES, NAMESPACES, name, remember};
+use crate::memory::{CAPABILITIES, KINDS, LANES, NAMESPACES, name, remember};
 use crate::world::{COUNTS, World};
 
 actions![30 submit, 4 submit_again, 3 submit_batch, 3 submit_wrongly, 3 reprioritise, 5 replay];
@@ -84,8 +84,7 @@ pub(super) fn submission_in(world: &World, namespace: Namespace, id: Option<Exec
     let policy = world.rng().chance(80).then(|| policy(world, &namespace));
     let now = world.now();
     let rng = world.rng();
-    let mut args =
-        CreateExecutionArgs::new(id, namespace, name(rng.one_of(LANES)), rng.one_of(["mail", "bill", "call"]));
+    let mut args = CreateExecutionArgs::new(id, namespace, name(rng.one_of(LANES)), rng.one_of(KINDS));
     args.priority = i32::try_from(rng.between(0, 3)).unwrap_or(0) * 10;
     args.input_payload = vec![0xff, 0x00, 0x7f].into();
     args.policy = policy.map(PolicyDocument::from);

@@ -59,12 +59,14 @@ fn claim_policy(world: &World, worker: &WorkerNote) -> ClaimPolicy {
     if rng.chance(15) {
         policy.namespaces = Some(BTreeSet::from([name(NAMESPACES[0])]));
     }
+    policy.kinds.clone_from(&worker.kinds);
     policy
 }
 
 fn offering(op: &'static str, worker: &WorkerNote, lane: &str) -> Call {
-    let presents = Presents::Worker { instance: worker.instance(), capabilities: worker.capabilities.clone() };
-    Call::new(op, format!("{} in {lane} offering {:?}", worker.instance(), worker.capabilities)).with(presents)
+    let WorkerNote { capabilities, kinds, .. } = worker;
+    let detail = format!("{} in {lane} offering {capabilities:?} for {kinds:?}", worker.instance());
+    Call::new(op, detail).with(worker.shown())
 }
 
 async fn claim(world: &World) {
@@ -101,6 +103,7 @@ async fn ask_for_grant(world: &World) {
         worker_capabilities: worker.capabilities.clone(),
         grant_ttl_ms: world.rng().between(500, 10_000),
         namespaces: None,
+        kinds: worker.kinds.clone(),
     };
     let engine = world.engine();
     let call = offering("claim_for_worker", &worker, lane);
@@ -433,6 +436,7 @@ async fn register(world: &World) {
         namespace: name(namespace),
         lanes: LANES.iter().map(|lane| name(lane)).collect(),
         capabilities: worker.capabilities.clone(),
+        kinds: worker.kinds.clone(),
         liveness_ttl_ms: 20_000,
     };
     let engine = world.engine();

@@ -212,6 +212,9 @@ fn issued(step: &Step<'_>, before: Option<&Grant>, after: &Grant, findings: &mut
         format!("{}: {} granted it while {:?} holds a grant", after.execution, step.op(), live.map(|g| &g.worker_id))
     });
     granted_to_the_able(step.mirror, after, findings);
+    if let Some(execution) = step.mirror.execution(after.execution) {
+        capabilities(step, execution, findings);
+    }
 }
 
 fn granted_to_the_able(mirror: &Mirror, grant: &Grant, findings: &mut Findings) {
@@ -229,15 +232,17 @@ fn covers(offered: &BTreeSet<String>, execution: &Execution) -> bool {
 }
 
 fn capabilities(step: &Step<'_>, after: &Execution, findings: &mut Findings) {
-    let Some(Presents::Worker { capabilities, instance }) = step.call.map(|pending| &pending.call.presents) else {
-        return;
-    };
+    let Some(Presents::Worker(worker)) = step.call.map(|pending| &pending.call.presents) else { return };
     if step.op() == OPERATOR {
         return;
     }
-    let covered = covers(capabilities, after);
-    findings.check(covered, Invariant::CapabilityIsRequired, || {
-        format!("{}: {instance} took it without {}", after.id, after.class.requirement)
+    let instance = &worker.instance;
+    findings.check(covers(&worker.capabilities, after), Invariant::CapabilityIsRequired, || {
+        format!("{}: {instance} got it without {}", after.id, after.class.requirement)
+    });
+    let handled = worker.kinds.as_ref().is_none_or(|kinds| kinds.contains(after.kind().as_str()));
+    findings.check(handled, Invariant::CapabilityIsRequired, || {
+        format!("{}: {instance} got it and does not handle {:?}", after.id, after.kind())
     });
 }
 

@@ -30,13 +30,16 @@ pub struct ClaimPolicy {
     /// Tenants to serve; absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<BTreeSet<Namespace>>,
+    /// Kinds to serve; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<String>>,
 }
 
 impl ClaimPolicy {
-    /// Claims for any tenant without waiting.
+    /// Claims any kind of work for any tenant without waiting.
     #[must_use]
     pub const fn new(worker_id: WorkerId, worker_instance_id: WorkerInstanceId, lease_ttl_ms: u64) -> Self {
-        Self { worker_id, worker_instance_id, lease_ttl_ms, max_wait_ms: None, namespaces: None }
+        Self { worker_id, worker_instance_id, lease_ttl_ms, max_wait_ms: None, namespaces: None, kinds: None }
     }
 }
 
@@ -153,6 +156,9 @@ pub struct ClaimForWorkerArgs {
     /// Tenants to serve; absent means all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<BTreeSet<Namespace>>,
+    /// Kinds to serve; absent means all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<String>>,
 }
 
 /// The scheduler's answer to a worker.
@@ -318,7 +324,7 @@ words! {
         WaitingForBudget = "waiting_for_budget",
         /// A quota is full.
         WaitingForQuota = "waiting_for_quota",
-        /// No live worker has the capabilities.
+        /// No live worker handles the kind and has the capabilities.
         WaitingForCapableWorker = "waiting_for_capable_worker",
         /// Held by a person.
         PausedByOperator = "paused_by_operator",

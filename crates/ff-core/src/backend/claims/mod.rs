@@ -19,15 +19,17 @@ use crate::handle::Handle;
 use crate::ids::{ExecutionId, LaneId};
 use crate::time::TimestampMs;
 
-/// Brings executions to workers: capability first, then budgets, then quotas, then the lease.
+/// Brings executions to workers: kind and capabilities first, then budgets, then quotas, then the lease.
 #[async_trait]
 #[allow(unused_variables, reason = "default bodies ignore their arguments")]
 pub trait Claims: Send + Sync {
     /// Finds and takes the best admissible execution of a lane; nothing when none is waiting.
     ///
     /// The handle is `Fresh`, `Resumed` for a woken attempt, `Reclaimed` for one whose lease was lost. Candidates lost
-    /// to others are skipped. Waits up to the policy's `max_wait_ms`. Errors: `Validation(InvalidInput)` for malformed
-    /// capabilities or a zero lease, transport. Every call may take another execution.
+    /// to others are skipped. Work of a kind that the policy does not name is not looked at. Waits up to the policy's
+    /// `max_wait_ms`; of those in one process that wait for the same work, the one that has waited longest is served
+    /// first. Errors: `Validation(InvalidInput)` for malformed capabilities or kinds or a zero lease, transport. Every call
+    /// may take another execution.
     async fn claim(&self, lane: &LaneId, capabilities: &CapabilitySet, policy: ClaimPolicy) -> Result<Option<Handle>>;
 
     /// Takes up to `count` executions, each as [`claim`](Self::claim) would; waits only while there is none at all.
@@ -43,7 +45,7 @@ pub trait Claims: Send + Sync {
 
     /// Reserves the best admissible execution of a lane for a worker, which consumes the grant by its kind.
     ///
-    /// Parks what is denied. Errors: `Validation(InvalidInput)` for malformed capabilities or a zero grant, transport.
+    /// Parks what is denied. Errors: `Validation(InvalidInput)` for malformed capabilities or kinds or a zero grant, transport.
     /// Every call may reserve another execution.
     async fn claim_for_worker(&self, args: ClaimForWorkerArgs) -> Result<ClaimForWorkerOutcome> {
         Err(EngineError::Unavailable { op: "claim_for_worker" })

@@ -30,7 +30,12 @@ pub struct Explanation {
 pub enum Reason {
     /// Nothing holds it; the next worker that comes gets it.
     Claimable,
-    /// No live worker of its namespace and lane has all it requires.
+    /// Workers of its namespace and lane live, but none of them handles its kind.
+    NoLiveWorkerHandles {
+        /// The kind.
+        kind: String,
+    },
+    /// No live worker of its namespace and lane that handles its kind has all it requires.
     NoLiveWorkerCovers {
         /// Everything it requires.
         required: BTreeSet<String>,

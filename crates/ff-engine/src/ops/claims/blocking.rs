@@ -97,7 +97,7 @@ impl Op for Block {
             return Ok(Err(format!("execution is in lane {}", subject.execution.lane)));
         }
         let (eligibility, reason) = (self.reason.eligibility(), self.reason.into());
-        subject.execution.block(eligibility, reason, self.detail.clone(), None, None, tx.now());
+        subject.execution.block_by_hand(eligibility, reason, self.detail.clone(), tx.now());
         subject.save(tx);
         Ok(Ok(()))
     }

@@ -18,6 +18,7 @@ use ff_core::backend::claims::{
 use ff_core::capability::{CapabilitySet, CapabilitySide, check_tokens};
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, LaneId};
+use ff_core::kinds::check_kinds;
 use ff_core::{EngineError, Result, TimestampMs};
 
 use crate::engine::Engine;
@@ -88,8 +89,9 @@ impl<S: Store> Claims for Engine<S> {
     }
 }
 
-/// Checks what a worker offers when it asks for any work: a malformed set is a fault of the call as a whole.
-fn check_offer(tokens: &BTreeSet<String>) -> Result<()> {
+/// Checks what a worker can do when it asks for any work: a malformed set is a fault of the call as a whole.
+fn check_offer(tokens: &BTreeSet<String>, kinds: Option<&BTreeSet<String>>) -> Result<()> {
+    check_kinds(kinds)?;
     check_tokens(CapabilitySide::Worker, tokens).map_err(|error| match error {
         EngineError::Validation { detail, .. } => EngineError::invalid(detail),
         other => other,

@@ -34,9 +34,13 @@ pub(super) async fn claim_for_worker<S: Store>(
     args: ClaimForWorkerArgs,
 ) -> Result<ClaimForWorkerOutcome> {
     check_duration("grant_ttl_ms", args.grant_ttl_ms)?;
-    check_offer(&args.worker_capabilities)?;
-    let seeker =
-        Seeker { lane: &args.lane_id, capabilities: &args.worker_capabilities, namespaces: args.namespaces.as_ref() };
+    check_offer(&args.worker_capabilities, args.kinds.as_ref())?;
+    let seeker = Seeker {
+        lane: &args.lane_id,
+        capabilities: &args.worker_capabilities,
+        namespaces: args.namespaces.as_ref(),
+        kinds: args.kinds.as_ref(),
+    };
     let holder = Holder {
         worker_id: args.worker_id,
         worker_instance_id: args.worker_instance_id,

@@ -60,7 +60,7 @@ impl Attachments {
     pub(super) fn class(&self, class: &QueueClass) -> QueueClass {
         let quotas = self.binding.iter().flat_map(|binding| &binding.quotas).map(|quota| Gate::Quota(*quota));
         let gates: BTreeSet<Gate> = class.gates.iter().copied().chain(quotas).collect();
-        QueueClass { requirement: class.requirement.clone(), gates: gates.into_iter().collect() }
+        QueueClass { gates: gates.into_iter().collect(), ..class.clone() }
     }
 
     /// Attaches them to an execution that is not over.

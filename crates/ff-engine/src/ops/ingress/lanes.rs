@@ -1,19 +1,20 @@
 //! Lanes: registered on first use, opened and closed by operators.
 
-use ff_core::Result;
 use ff_core::backend::ingress::{LaneInfo, SetLaneStateArgs};
 use ff_core::ids::{LaneId, Namespace, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::state::LaneState;
+use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
 use crate::event::{Event, EventBody};
 use crate::key::Key;
-use crate::records::{Lane, LaneClass, QueueClass};
+use crate::records::{Lane, LaneClass, QueueClass, Record};
 use crate::store::{Op, Store, Tx};
 use crate::verbs::read_one;
 
-/// Makes a lane and a class of its work known, so that claims look there. Cheap when both are known already.
+/// Makes a lane and a class of its work known, so that claims look there, for longer than the commit of what comes into it can take.
+/// Cheap when both are known already.
 pub(crate) async fn register_class<S: Store>(
     engine: &Engine<S>,
     namespace: &Namespace,
@@ -22,10 +23,19 @@ pub(crate) async fn register_class<S: Store>(
 ) -> Result<()> {
     let op = RegisterClass { namespace: namespace.clone(), lane: lane.clone(), class: class.clone() };
     let known = engine.store.read(&op.prefetch()).await?;
-    if known.iter().all(Option::is_some) {
+    let now = engine.store.now().await?;
+    if known.iter().all(|record| is_known(record.as_ref(), now)) {
         return Ok(());
     }
     engine.run(op).await
+}
+
+/// Whether nothing need be written for a lane or a class.
+fn is_known(record: Option<&Record>, now: TimestampMs) -> bool {
+    match record {
+        Some(Record::LaneClass(class)) => class.is_fresh(now),
+        other => other.is_some(),
+    }
 }
 
 struct RegisterClass {
@@ -51,17 +61,20 @@ impl Op for RegisterClass {
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
         let known = tx.load(&self.prefetch()).await?;
-        if known.first().is_some_and(Option::is_none) {
-            tx.put(new_lane(&self.namespace, &self.lane, tx.now()));
+        let now = tx.now();
+        let is_new = |record: Option<&Option<Record>>| record.is_some_and(|it| !is_known(it.as_ref(), now));
+        if is_new(known.first()) {
+            tx.put(new_lane(&self.namespace, &self.lane, now));
         }
-        if known.last().is_some_and(Option::is_none) {
-            tx.put(LaneClass { namespace: self.namespace.clone(), lane: self.lane.clone(), class: self.class.clone() });
+        if is_new(known.last()) {
+            let (namespace, lane, class) = (self.namespace.clone(), self.lane.clone(), self.class.clone());
+            tx.put(LaneClass { namespace, lane, class, used_at: now });
         }
         Ok(())
     }
 }
 
-fn new_lane(namespace: &Namespace, lane: &LaneId, now: ff_core::TimestampMs) -> Lane {
+fn new_lane(namespace: &Namespace, lane: &LaneId, now: TimestampMs) -> Lane {
     Lane {
         namespace: namespace.clone(),
         lane: lane.clone(),

@@ -13,6 +13,7 @@ use ff_core::state::{EdgeGroupState, EdgeState, TerminalOutcome};
 use ff_core::{EngineError, Result};
 use uuid::Uuid;
 
+use super::lanes::register_class;
 use crate::engine::Engine;
 use crate::event::EventBody;
 use crate::index::{Bounds, Index, Position};
@@ -21,6 +22,7 @@ use crate::lifecycle::graph::{member, pass_data};
 use crate::lifecycle::{Subject, dependencies};
 use crate::records::{Continuation, ContinuationWork, Definition, Edge, EdgeGroup, Execution, Flow};
 use crate::store::{Op, Store, Tx};
+use crate::verbs::read_one;
 
 /// Inbound edges loaded at a time.
 const EDGES_PAGE: usize = 500;
@@ -29,6 +31,11 @@ pub(super) async fn replay<S: Store>(engine: &Engine<S>, args: ReplayExecutionAr
     engine.check_partition(args.execution_id)?;
     check_free_string("reason", &args.reason)?;
     check_free_string("requested_by", &args.requested_by)?;
+    // Its class may be forgotten since it ended.
+    let stored: Option<Execution> = read_one(&engine.store, Key::execution(args.execution_id)).await?;
+    if let Some(it) = stored.filter(Execution::is_terminal) {
+        register_class(engine, &it.namespace, &it.lane, &it.class).await?;
+    }
     let continuation = engine.mint().await?;
     engine.run(Replay { args, continuation }).await
 }

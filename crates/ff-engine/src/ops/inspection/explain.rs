@@ -12,9 +12,10 @@ use ff_core::{Result, TimestampMs};
 
 use super::gates;
 use crate::engine::Engine;
-use crate::index::{Bounds, Index, Position};
+use crate::index::{Bounds, Index};
 use crate::key::Key;
-use crate::records::{Edge, EdgeGroup, Execution, Flow, Grant, Lane, Record, Suspension, Waitpoint, Worker};
+use crate::records::{Edge, EdgeGroup, Execution, Flow, Grant, Lane, Record, Suspension, Waitpoint};
+use crate::scheduler::coverage::{Coverage, Lack, survey};
 use crate::store::Store;
 use crate::verbs::{list_of, read_one};
 
@@ -23,9 +24,6 @@ const UPSTREAMS_NAMED_MAX: usize = 20;
 
 /// Edges, groups and waitpoints looked at.
 const LOOKED_AT_MAX: usize = 1000;
-
-/// Workers loaded at once.
-const WORKERS_PAGE: usize = 200;
 
 /// The reasons an execution is where it is; none when it is missing.
 pub(super) async fn explain<S: Store>(engine: &Engine<S>, id: ExecutionId) -> Result<Option<Explanation>> {
@@ -166,32 +164,24 @@ impl<S: Store> Inquiry<'_, S> {
         Ok(reasons)
     }
 
-    /// Whether a live worker of the namespace and lane has everything that is required.
+    /// Whether a live worker of the namespace and lane handles the kind and has everything that is required.
     async fn workers(&self) -> Result<Vec<Reason>> {
-        let requirement = &self.execution.class.requirement;
-        let required: BTreeSet<String> = requirement.tokens().map(str::to_owned).collect();
-        let mut missing = required.clone();
-        let mut anybody = false;
-        let mut after = None;
-        loop {
-            let index = Index::WorkersOf(self.execution.namespace.clone(), self.execution.lane.clone());
-            let page: Vec<Worker> =
-                list_of(&self.engine.store, index, Bounds::first(WORKERS_PAGE).after(after)).await?;
-            after = page.last().map(|worker| Position::by(worker.instance.as_str().as_bytes()));
-            let is_last = page.len() < WORKERS_PAGE;
-            for worker in page.into_iter().filter(|worker| worker.is_live(self.now)) {
-                if requirement.is_covered_by(&worker.capabilities) {
-                    return Ok(Vec::new());
+        let Execution { namespace, lane, class, .. } = self.execution;
+        let required = || class.requirement.tokens().map(str::to_owned).collect::<BTreeSet<String>>();
+        let coverage = survey(self.engine, namespace, lane, &[class.route()]).await?;
+        Ok(coverage
+            .into_iter()
+            .filter_map(|coverage| match coverage {
+                Coverage::Served { .. } => None,
+                Coverage::Lacking(Lack::Kind) => Some(Reason::NoLiveWorkerHandles { kind: class.kind.to_string() }),
+                Coverage::Lacking(Lack::Capabilities { missing }) => {
+                    Some(Reason::NoLiveWorkerCovers { required: required(), missing_capabilities: missing })
                 }
-                anybody = true;
-                missing.retain(|token| !worker.capabilities.contains(token));
-            }
-            if is_last {
-                break;
-            }
-        }
-        let missing_capabilities = if anybody { missing } else { required.clone() };
-        Ok(vec![Reason::NoLiveWorkerCovers { required, missing_capabilities }])
+                Coverage::Lacking(Lack::Anybody) => {
+                    Some(Reason::NoLiveWorkerCovers { required: required(), missing_capabilities: required() })
+                }
+            })
+            .collect())
     }
 
     async fn dependencies(&self) -> Result<Vec<Reason>> {

@@ -87,7 +87,7 @@ fn identity(core: &Core, name: &str) -> Option<String> {
         "execution_id" => execution.id.to_string(),
         "namespace" => execution.namespace.to_string(),
         "lane_id" => execution.lane.to_string(),
-        "execution_kind" => execution.kind.clone(),
+        "execution_kind" => execution.kind().to_string(),
         "priority" => execution.priority.to_string(),
         "flow_id" => execution.flow_id?.to_string(),
         "required_capabilities" => execution.class.requirement.as_str().to_owned(),

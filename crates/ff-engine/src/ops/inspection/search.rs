@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ff_core::backend::inspection::{ExecutionSummary, PAGE_LIMIT_MAX, SearchArgs, SearchCursor, SearchPage};
+use ff_core::ids::ExecutionKind;
 use ff_core::partition::fnv1a64;
 use ff_core::state::PublicState;
 use ff_core::tag::validate_tag_key;
@@ -70,7 +71,11 @@ fn indexes(args: &SearchArgs) -> Vec<Index> {
     let states = args.public_state.map_or_else(|| PublicState::ALL.to_vec(), |state| vec![state]);
     match (&args.lane_id, &args.kind, &args.namespace) {
         (Some(lane), _, _) => states.into_iter().map(|state| Index::LaneState(lane.clone(), state)).collect(),
-        (None, Some(kind), _) => states.into_iter().map(|state| Index::KindState(kind.clone(), state)).collect(),
+        // What cannot be a kind has no index, so nothing is found.
+        (None, Some(kind), _) => {
+            let kinds = ExecutionKind::new(kind).into_iter();
+            kinds.flat_map(|kind| states.iter().map(move |state| Index::KindState(kind.clone(), *state))).collect()
+        }
         (None, None, Some(namespace)) => vec![Index::CreatedIn(namespace.clone())],
         (None, None, None) => vec![Index::Created],
     }
@@ -120,7 +125,7 @@ fn summary(execution: Execution) -> ExecutionSummary {
         created_at: execution.created_at,
         namespace: execution.namespace,
         lane_id: execution.lane,
-        execution_kind: execution.kind,
+        execution_kind: execution.class.kind.to_string(),
     }
 }
 

@@ -95,7 +95,7 @@ pub(super) async fn context<S: Store>(store: &S, id: ExecutionId) -> Result<Exec
     Ok(ExecutionContext {
         input_payload,
         payload_encoding: found.definition.and_then(|definition| definition.payload_encoding),
-        execution_kind: execution.kind,
+        execution_kind: execution.class.kind.to_string(),
         tags: found.tags.map(|record| record.tags).unwrap_or_default(),
         inputs,
     })
@@ -115,7 +115,7 @@ pub(super) fn info(execution: Execution) -> ExecutionInfo {
         flow_id: execution.flow_id,
         namespace: execution.namespace,
         lane_id: execution.lane,
-        execution_kind: execution.kind,
+        execution_kind: execution.class.kind.to_string(),
         blocking_detail: execution.blocking_detail.unwrap_or_default(),
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::error::{StateKind, ValidationKind};
 use ff_core::fault::{Fault, is_on};
-use ff_core::ids::{BudgetId, ExecutionId, QuotaPolicyId, check_free_string};
+use ff_core::ids::{BudgetId, ExecutionId, ExecutionKind, QuotaPolicyId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::{DEFAULT_DEDUP_WINDOW_MS, ExecutionPolicy};
 use ff_core::tag::validate_new_tags;
@@ -133,8 +133,8 @@ pub(crate) async fn check<S: Store>(
 ) -> Result<Submission> {
     let policy = args.policy.as_ref().map(|document| document.decode()).transpose()?;
     check_input(engine, &args)?;
-    let mut submission =
-        Submission { id, policy, class: QueueClass::default(), budgets: Vec::new(), quotas: Vec::new(), args };
+    let class = QueueClass::plain(ExecutionKind::new(&args.execution_kind)?);
+    let mut submission = Submission { id, policy, class, budgets: Vec::new(), quotas: Vec::new(), args };
     submission.attach(engine).await?;
     let lane: Option<Lane> =
         read_one(&engine.store, Key::lane(submission.args.namespace.clone(), submission.args.lane_id.clone())).await?;
@@ -183,8 +183,9 @@ impl Submission {
         let quotas: BTreeSet<_> = named_quotas.into_iter().chain(shared_quotas).collect();
         let gates: BTreeSet<_> =
             shared_budgets.into_iter().map(Gate::Budget).chain(quotas.iter().copied().map(Gate::Quota)).collect();
-        let requirement = self.policy.as_ref().map(ExecutionPolicy::requirement).transpose()?.unwrap_or_default();
-        self.class = QueueClass { requirement, gates: gates.into_iter().collect() };
+        self.class.requirement =
+            self.policy.as_ref().map(ExecutionPolicy::requirement).transpose()?.unwrap_or_default();
+        self.class.gates = gates.into_iter().collect();
         self.budgets = budgets.into_iter().collect();
         self.quotas = quotas.into_iter().collect();
         Ok(())
@@ -255,9 +256,8 @@ impl Submission {
                 id: self.id,
                 namespace: args.namespace.clone(),
                 lane: args.lane_id.clone(),
-                kind: args.execution_kind.clone(),
-                priority: args.priority,
                 class: self.class.clone(),
+                priority: args.priority,
                 delay_until: args.delay_until,
                 deadline_at: self.deadline(now),
                 budget_ids: self.budgets.clone(),

@@ -5,14 +5,14 @@
 
 use ff_core::Result;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
-use ff_core::ids::ExecutionId;
+use ff_core::ids::{ExecutionId, ExecutionKind};
 use ff_core::partition::Partition;
 use ff_core::policy::ExecutionPolicy;
 
 use super::{Submission, check_input, known, known_keys};
 use crate::engine::Engine;
 use crate::key::Key;
-use crate::records::{Lane, QueueClass};
+use crate::records::{Lane, LaneClass, QueueClass};
 use crate::store::{Op, Reach, Store, Tx};
 
 /// Admits a submission that nothing outside its partition has a say in.
@@ -31,7 +31,8 @@ impl CreateAtOnce {
             return None;
         }
         let requirement = policy.as_ref().map(ExecutionPolicy::requirement).transpose().ok()?.unwrap_or_default();
-        let class = QueueClass { requirement, gates: Vec::new() };
+        let kind = ExecutionKind::new(&args.execution_kind).ok()?;
+        let class = QueueClass { requirement, ..QueueClass::plain(kind) };
         let (budgets, quotas) = (Vec::new(), Vec::new());
         Some(Self { submission: Submission { id, args: args.clone(), policy, class, budgets, quotas } })
     }
@@ -42,7 +43,9 @@ impl CreateAtOnce {
         let (namespace, lane) = (args.namespace.clone(), args.lane_id.clone());
         let is_open =
             tx.get::<Lane>(Key::lane(namespace.clone(), lane.clone())).await?.is_some_and(|lane| lane.state.accepts());
-        if !is_open || tx.load(&[Key::lane_class(namespace, lane, class.clone())]).await? == [None] {
+        let now = tx.now();
+        let is_known = tx.get::<LaneClass>(Key::lane_class(namespace, lane, class.clone())).await?;
+        if !is_open || !is_known.is_some_and(|class| class.is_fresh(now)) {
             return Ok(false);
         }
         Ok(tx.load(&self.submission.scope_keys()).await?.iter().all(Option::is_none))

@@ -1,0 +1,265 @@
+//! Which work the live workers of a lane can do, and what they lack for the rest.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ff_core::ids::{LaneId, Namespace};
+use ff_core::kinds::handles;
+use ff_core::{Result, TimestampMs};
+
+use crate::engine::Engine;
+use crate::index::{Bounds, Index, Position};
+use crate::records::{LaneClass, Route, Worker};
+use crate::store::Store;
+use crate::verbs::list_of;
+
+/// Workers looked at in one page.
+const WORKERS_PAGE: usize = 200;
+
+/// For so long at most nobody looks again whether somebody serves a route.
+const KNOWN_FOR_MS: u64 = 1_000;
+
+/// Routes remembered at most.
+const KNOWN_MAX: usize = 10_000;
+
+/// What the live workers of a namespace and lane are to one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    /// Somebody serves it, and counts as live until then.
+    Served { until: TimestampMs },
+    /// Nobody does.
+    Lacking(Lack),
+}
+
+/// Why nobody serves a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Nobody handles its kind.
+    Kind,
+    /// Nobody who handles its kind has all it requires; these are the tokens that none of them has.
+    Capabilities { missing: BTreeSet<String> },
+    /// There is nobody at all.
+    Anybody,
+}
+
+impl Lack {
+    /// The lack in words.
+    pub(crate) fn detail(&self, lane: &LaneId, route: &Route) -> String {
+        if matches!(self, Self::Kind) || route.requirement.is_empty() {
+            format!("no live worker of lane {lane} handles kind {}", route.kind)
+        } else {
+            let required = route.requirement.as_str().replace(',', ", ");
+            format!("no live worker of lane {lane} offers all of: {required}")
+        }
+    }
+}
+
+/// What was seen so far of the workers that could serve one route.
+struct Survey<'a> {
+    route: &'a Route,
+    until: Option<TimestampMs>,
+    anybody: bool,
+    handled: bool,
+    missing: BTreeSet<String>,
+}
+
+impl<'a> Survey<'a> {
+    fn of(route: &'a Route) -> Self {
+        let missing = route.requirement.tokens().map(str::to_owned).collect();
+        Self { route, until: None, anybody: false, handled: false, missing }
+    }
+
+    fn see(&mut self, worker: &Worker) {
+        self.anybody = true;
+        if worker.serves(self.route) {
+            self.until = self.until.max(Some(worker.expires_at()));
+        }
+        if handles(worker.kinds.as_ref(), self.route.kind.as_str()) {
+            self.handled = true;
+            self.missing.retain(|token| !worker.capabilities.contains(token));
+        }
+    }
+
+    fn coverage(self) -> Coverage {
+        match self.until {
+            Some(until) => Coverage::Served { until },
+            None if !self.anybody => Coverage::Lacking(Lack::Anybody),
+            None if !self.handled => Coverage::Lacking(Lack::Kind),
+            None => Coverage::Lacking(Lack::Capabilities { missing: self.missing }),
+        }
+    }
+}
+
+/// What the live workers of a namespace and lane are to each of some routes.
+pub(crate) async fn survey<S: Store>(
+    engine: &Engine<S>,
+    namespace: &Namespace,
+    lane: &LaneId,
+    routes: &[Route],
+) -> Result<Vec<Coverage>> {
+    let now = engine.store.now().await?;
+    let mut surveys: Vec<Survey<'_>> = routes.iter().map(Survey::of).collect();
+    let mut after: Option<Position> = None;
+    loop {
+        let index = Index::WorkersOf(namespace.clone(), lane.clone());
+        let page: Vec<Worker> = list_of(&engine.store, index, Bounds::first(WORKERS_PAGE).after(after)).await?;
+        for worker in page.iter().filter(|worker| worker.is_live(now)) {
+            surveys.iter_mut().for_each(|survey| survey.see(worker));
+        }
+        match page.last() {
+            Some(last) if page.len() == WORKERS_PAGE => after = Some(Position::by(last.instance.as_str().as_bytes())),
+            _ => return Ok(surveys.into_iter().map(Survey::coverage).collect()),
+        }
+    }
+}
+
+/// Where work waits, and what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    namespace: Namespace,
+    lane: LaneId,
+    route: Route,
+}
+
+impl Place {
+    fn of(class: &LaneClass) -> Self {
+        Self { namespace: class.namespace.clone(), lane: class.lane.clone(), route: class.class.route() }
+    }
+}
+
+/// Work that is known to be in good hands: those who cannot take it need not look at it.
+///
+/// What is known is never wrong for longer than [`KNOWN_FOR_MS`], and then it only delays that work is parked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InGoodHands {
+    until: Arc<HashMap<Place, TimestampMs>>,
+}
+
+impl InGoodHands {
+    /// Whether somebody else serves a class.
+    pub(super) fn has(&self, class: &LaneClass, now: TimestampMs) -> bool {
+        !self.until.is_empty() && self.until.get(&Place::of(class)).is_some_and(|until| !until.is_due(now))
+    }
+}
+
+/// What this process knows about work in good hands.
+#[derive(Debug, Default)]
+pub(crate) struct Hands {
+    known: Mutex<InGoodHands>,
+}
+
+impl Hands {
+    fn lock(&self) -> MutexGuard<'_, InGoodHands> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known now.
+    pub(super) fn known(&self) -> InGoodHands {
+        self.lock().clone()
+    }
+
+    /// These classes are served, each by somebody who is live until then.
+    pub(super) fn learn(&self, served: Vec<(LaneClass, TimestampMs)>, now: TimestampMs) {
+        if served.is_empty() {
+            return;
+        }
+        let mut known = self.lock();
+        let mut until: HashMap<Place, TimestampMs> = known.until.as_ref().clone();
+        until.retain(|_, until| !until.is_due(now));
+        if until.len() + served.len() > KNOWN_MAX {
+            until.clear();
+        }
+        let soon = now.plus(KNOWN_FOR_MS);
+        until.extend(served.into_iter().map(|(class, live)| (Place::of(&class), live.min(soon))));
+        known.until = Arc::new(until);
+    }
+
+    /// A worker changed or went: what is known may be wrong.
+    pub(crate) fn forget(&self) {
+        *self.lock() = InGoodHands::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_core::capability::RequirementClass;
+    use ff_core::ids::{ExecutionKind, WorkerId, WorkerInstanceId};
+
+    use super::*;
+    use crate::records::QueueClass;
+
+    fn lane() -> LaneId {
+        LaneId::new("fast").unwrap()
+    }
+
+    fn route(kind: &str, requirement: &str) -> Route {
+        Route { kind: ExecutionKind::new(kind).unwrap(), requirement: RequirementClass::parse(requirement).unwrap() }
+    }
+
+    fn worker(kinds: Option<&[&str]>, capabilities: &[&str]) -> Worker {
+        let set = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        Worker {
+            namespace: Namespace::new("acme").unwrap(),
+            instance: WorkerInstanceId::new("w-1").unwrap(),
+            worker_id: WorkerId::new("w").unwrap(),
+            lanes: [lane()].into(),
+            capabilities: set(capabilities),
+            kinds: kinds.map(set),
+            liveness_ttl_ms: 500,
+            registered_at: TimestampMs(1_000),
+            last_heartbeat_at: TimestampMs(1_000),
+        }
+    }
+
+    fn told(route: &Route, workers: &[Worker]) -> (Coverage, String) {
+        let mut survey = Survey::of(route);
+        workers.iter().for_each(|worker| survey.see(worker));
+        let coverage = survey.coverage();
+        let detail = match &coverage {
+            Coverage::Lacking(lack) => lack.detail(&lane(), route),
+            Coverage::Served { .. } => String::new(),
+        };
+        (coverage, detail)
+    }
+
+    #[test]
+    fn a_lack_tells_whether_it_is_the_kind_or_a_capability() {
+        let gpu_mail = route("mail", "gpu,eu");
+        let all = || worker(None, &["gpu", "eu"]);
+        assert_eq!(told(&gpu_mail, &[all()]).0, Coverage::Served { until: TimestampMs(1_500) });
+        let (lack, detail) = told(&gpu_mail, &[worker(Some(&["bill"]), &["gpu", "eu"])]);
+        assert_eq!(lack, Coverage::Lacking(Lack::Kind));
+        assert_eq!(detail, "no live worker of lane fast handles kind mail");
+        let (lack, detail) = told(&gpu_mail, &[worker(Some(&["bill"]), &["gpu"]), worker(Some(&["mail"]), &["eu"])]);
+        assert_eq!(lack, Coverage::Lacking(Lack::Capabilities { missing: ["gpu".to_owned()].into() }));
+        assert_eq!(detail, "no live worker of lane fast offers all of: eu, gpu");
+    }
+
+    #[test]
+    fn where_nobody_lives_the_kind_is_lacking_only_if_nothing_else_is_required() {
+        assert_eq!(told(&route("mail", ""), &[]).1, "no live worker of lane fast handles kind mail");
+        assert_eq!(told(&route("mail", "gpu"), &[]).1, "no live worker of lane fast offers all of: gpu");
+    }
+
+    fn class(kind: &str) -> LaneClass {
+        LaneClass {
+            namespace: Namespace::new("acme").unwrap(),
+            lane: lane(),
+            class: QueueClass::plain(ExecutionKind::new(kind).unwrap()),
+            used_at: TimestampMs(0),
+        }
+    }
+
+    #[test]
+    fn what_is_known_lasts_no_longer_than_the_worker_and_never_long() {
+        let hands = Hands::default();
+        let now = TimestampMs(1_000);
+        hands.learn(vec![(class("mail"), TimestampMs(1_500)), (class("bill"), TimestampMs(90_000))], now);
+        let known = hands.known();
+        assert!(known.has(&class("mail"), TimestampMs(1_499)) && !known.has(&class("mail"), TimestampMs(1_500)));
+        assert!(known.has(&class("bill"), TimestampMs(1_999)) && !known.has(&class("bill"), TimestampMs(2_000)));
+        assert!(!known.has(&class("call"), now));
+        hands.forget();
+        assert!(!hands.known().has(&class("bill"), now));
+    }
+}

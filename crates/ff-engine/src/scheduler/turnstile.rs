@@ -1,0 +1,166 @@
+//! Of those who wait for the same work, one hunts at a time: fifty idle workers cost one hunt per news, not fifty.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ff_core::ids::{LaneId, Namespace};
+use tokio::sync::OwnedMutexGuard;
+
+use super::queue::Seeker;
+
+/// Everything that decides what somebody may find: whatever one hunter of a group leaves, the next one would leave, too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Group {
+    lane: LaneId,
+    capabilities: BTreeSet<String>,
+    namespaces: Option<BTreeSet<Namespace>>,
+    kinds: Option<BTreeSet<String>>,
+}
+
+impl Group {
+    fn of(seeker: Seeker<'_>) -> Self {
+        Self {
+            lane: seeker.lane.clone(),
+            capabilities: seeker.capabilities.clone(),
+            namespaces: seeker.namespaces.cloned(),
+            kinds: seeker.kinds.cloned(),
+        }
+    }
+}
+
+/// Those who wait in one group.
+#[derive(Debug, Default)]
+struct Queue {
+    /// Serves in the order of asking.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    /// How many wait or hunt; with the last of them the queue goes.
+    members: usize,
+}
+
+type Queues = HashMap<Group, Queue>;
+
+/// The queues of all groups in this process.
+#[derive(Debug, Default)]
+pub(crate) struct Turnstile {
+    queues: Mutex<Queues>,
+}
+
+impl Turnstile {
+    fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stands in line with those who look for the same.
+    pub(crate) fn join(&self, seeker: Seeker<'_>) -> Place<'_> {
+        let group = Group::of(seeker);
+        let mut queues = self.lock();
+        let queue = queues.entry(group.clone()).or_default();
+        queue.members += 1;
+        let turn = Arc::clone(&queue.turn);
+        Place { turnstile: self, group, turn }
+    }
+
+    /// How many groups have somebody waiting.
+    #[cfg(test)]
+    pub(crate) fn groups(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+/// Somebody's place in line; it is given up with the value, at any time.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    turnstile: &'a Turnstile,
+    group: Group,
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Place<'_> {
+    /// The turn, if nobody has it and nobody waits for it.
+    pub(crate) fn turn_now(&self) -> Option<Turn> {
+        Arc::clone(&self.turn).try_lock_owned().ok()
+    }
+
+    /// The turn, after all who asked before.
+    pub(crate) async fn turn(&self) -> Turn {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+}
+
+/// The right to hunt; when it is dropped, the next one has it.
+pub(crate) type Turn = OwnedMutexGuard<()>;
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut queues = self.turnstile.lock();
+        if let Some(queue) = queues.get_mut(&self.group) {
+            queue.members -= 1;
+            if queue.members == 0 {
+                queues.remove(&self.group);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn lane(name: &str) -> LaneId {
+        LaneId::new(name).unwrap()
+    }
+
+    fn set(texts: &[&str]) -> BTreeSet<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn turns_are_taken_in_the_order_of_asking_and_one_who_leaves_the_line_holds_up_nobody() {
+        let turnstile = Turnstile::default();
+        let (lane, nothing) = (lane("fast"), set(&[]));
+        let seeker = Seeker { lane: &lane, capabilities: &nothing, namespaces: None, kinds: None };
+        let places: Vec<Place<'_>> = (0..4).map(|_| turnstile.join(seeker)).collect();
+        let first = places[0].turn_now().expect("nobody is there");
+        assert!(places[1].turn_now().is_none());
+        let mut waiting: Vec<_> = places[1..].iter().map(|place| Box::pin(place.turn())).collect();
+        assert!(waiting.iter_mut().all(|turn| turn.as_mut().now_or_never().is_none()));
+        drop(waiting.remove(0));
+        drop(first);
+        assert!(places[1].turn_now().is_none(), "who asks late does not pass those in line");
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        let third = waiting[0].as_mut().now_or_never().expect("its turn");
+        drop(third);
+        assert!(waiting[1].as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn only_those_who_look_for_the_same_stand_in_one_line_and_empty_lines_go() {
+        let turnstile = Turnstile::default();
+        let (fast, slow) = (lane("fast"), lane("slow"));
+        let (nothing, gpu, mail) = (set(&[]), set(&["gpu"]), set(&["mail"]));
+        let acme = BTreeSet::from([Namespace::new("acme").unwrap()]);
+        let plain = Seeker { lane: &fast, capabilities: &nothing, namespaces: None, kinds: None };
+        let others = [
+            Seeker { lane: &slow, ..plain },
+            Seeker { capabilities: &gpu, ..plain },
+            Seeker { namespaces: Some(&acme), ..plain },
+            Seeker { kinds: Some(&mail), ..plain },
+            Seeker { kinds: Some(&nothing), ..plain },
+        ];
+        let place = turnstile.join(plain);
+        let turn = place.turn_now().expect("nobody is there");
+        let apart: Vec<_> = others.into_iter().map(|seeker| turnstile.join(seeker)).collect();
+        assert!(apart.iter().all(|place| place.turn_now().is_some()));
+        assert_eq!(turnstile.groups(), 6);
+        let same = turnstile.join(plain);
+        assert!(same.turn_now().is_none());
+        drop(apart);
+        drop((place, turn));
+        assert_eq!(turnstile.groups(), 1);
+        assert!(same.turn_now().is_some());
+        drop(same);
+        assert_eq!(turnstile.groups(), 0);
+    }
+}
