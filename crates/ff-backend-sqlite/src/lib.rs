@@ -20,6 +20,7 @@ mod schema;
 mod store;
 mod tables;
 mod topics;
+mod watch;
 mod writer;
 mod young;
 

@@ -4,7 +4,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ff_core::TimestampMs;
 use ff_core::backend::layer::BoxFuture;
+use ff_engine::alarms::{Alarms, DueNews, UNKNOWN};
 use ff_engine::index::Topic;
 use tokio::sync::watch;
 
@@ -14,12 +16,17 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Topics {
     shards: Vec<watch::Sender<u64>>,
+    alarms: Arc<Alarms>,
     listeners: AtomicUsize,
 }
 
 impl Topics {
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| watch::Sender::new(0)).collect(), listeners: AtomicUsize::new(0) }
+        Self {
+            shards: (0..SHARDS).map(|_| watch::Sender::new(0)).collect(),
+            alarms: Arc::default(),
+            listeners: AtomicUsize::new(0),
+        }
     }
 
     fn shard(&self, topic: &Topic) -> &watch::Sender<u64> {
@@ -36,14 +43,29 @@ impl Topics {
     /// Ends at the next news of the topic. Says whether this is the first listener.
     pub(crate) fn listen(self: &Arc<Self>, topic: &Topic) -> (BoxFuture<'static, ()>, bool) {
         let mut news = self.shard(topic).subscribe();
-        let first = self.listeners.fetch_add(1, Ordering::AcqRel) == 0;
-        let present = Present(Arc::clone(self));
+        let (present, first) = self.enter();
         let wait = Box::pin(async move {
             // A closed channel means the store is gone: nothing to wait for.
             let _ = news.changed().await;
             drop(present);
         });
         (wait, first)
+    }
+
+    /// News of due work. Says whether this is the first listener.
+    pub(crate) fn listen_due(self: &Arc<Self>) -> (DueNews, bool) {
+        let (present, first) = self.enter();
+        (self.alarms.listen(present), first)
+    }
+
+    fn enter(self: &Arc<Self>) -> (Present, bool) {
+        let first = self.listeners.fetch_add(1, Ordering::AcqRel) == 0;
+        (Present(Arc::clone(self)), first)
+    }
+
+    /// Wakes who waits for work that is due at a later time.
+    pub(crate) fn wake_due(&self, at: TimestampMs) {
+        self.alarms.announce(at);
     }
 
     pub(crate) fn wake(&self, topic: &Topic) {
@@ -55,6 +77,7 @@ impl Topics {
         for shard in &self.shards {
             shard.send_modify(|count| *count = count.wrapping_add(1));
         }
+        self.alarms.announce(UNKNOWN);
     }
 }
 

@@ -95,7 +95,7 @@ pub struct Engine<S> {
     pub(crate) settings: Settings,
     pub(crate) stream_ops: Arc<tokio::sync::Semaphore>,
     pub(crate) closing: tokio::sync::watch::Sender<bool>,
-    pub(crate) poison: Poison,
+    pub(crate) poison: Arc<Poison>,
     pub(crate) neighbourhood: Neighbourhood,
     seal_key: OnceLock<SealKey>,
 }
@@ -111,7 +111,7 @@ impl<S: Store> Engine<S> {
             store: Arc::new(store),
             stream_ops: Arc::new(tokio::sync::Semaphore::new(permits.min(tokio::sync::Semaphore::MAX_PERMITS))),
             closing: tokio::sync::watch::Sender::new(false),
-            poison: Poison::default(),
+            poison: Arc::default(),
             neighbourhood: Neighbourhood::default(),
             settings,
             seal_key: OnceLock::new(),

@@ -13,6 +13,7 @@ use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
 use tokio::sync::watch;
 
+use crate::alarms::{Alarms, DueNews};
 use crate::clock::Clock;
 use crate::event::{Event, EventPage};
 use crate::index::{Bounds, Index, Listed, Position, Topic};
@@ -20,7 +21,7 @@ use crate::key::Key;
 use crate::records::Record;
 use crate::store::{Inspect, Op, Store};
 
-use state::State;
+use state::{News, State};
 use tx::MemoryTx;
 
 /// How often a conflicting operation runs again before its caller is told.
@@ -33,6 +34,7 @@ pub struct MemoryStore {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
     topics: Vec<watch::Sender<u64>>,
+    alarms: Arc<Alarms>,
     spans_partitions: bool,
 }
 
@@ -50,6 +52,7 @@ impl MemoryStore {
             state: Mutex::new(State::default()),
             clock,
             topics: (0..TOPIC_SHARDS).map(|_| watch::Sender::new(0)).collect(),
+            alarms: Arc::default(),
             spans_partitions: false,
         }
     }
@@ -106,9 +109,12 @@ impl MemoryStore {
         &self.topics[usize::try_from(hasher.finish() % TOPIC_SHARDS as u64).unwrap_or(0)]
     }
 
-    fn notify(&self, topics: &[Topic]) {
-        for topic in topics {
+    fn notify(&self, news: &News) {
+        for topic in &news.topics {
             self.shard(topic).send_modify(|count| *count = count.wrapping_add(1));
+        }
+        if let Some(at) = news.due_at {
+            self.alarms.announce(at);
         }
     }
 }
@@ -123,8 +129,8 @@ impl Store for MemoryStore {
             tx.preload(&op.prefetch())?;
             let out = op.run(&mut tx).await?;
             let commit = self.lock().commit(tx.into_writes());
-            if let Some(topics) = commit {
-                self.notify(&topics);
+            if let Some(news) = commit {
+                self.notify(&news);
                 return Ok(out);
             }
             tokio::task::yield_now().await;
@@ -171,6 +177,10 @@ impl Store for MemoryStore {
             // A closed channel means the store is gone: nothing to wait for.
             let _ = receiver.changed().await;
         })
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.alarms.listen(())
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -13,6 +13,7 @@ use crate::records::{Continuation, ContinuationWork};
 use crate::scheduler::parking::{free_routes, parked_routes};
 use crate::scheduler::queue::covered_classes;
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Frees parked executions that a worker with these capabilities can serve: the first slice at once, the rest as continuations.
 pub(crate) async fn open_route<S: Store>(
@@ -54,12 +55,17 @@ async fn parked_for<S: Store>(
     Ok(parked_routes(&covered_classes(engine, namespace, lane, capabilities).await?))
 }
 
-/// Frees one slice, then goes on later or is done.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, continuation: Continuation, _now: TimestampMs) -> Result<()> {
-    let ContinuationWork::OpenRoute { namespace, lane, capabilities } = &continuation.work else { return Ok(()) };
+/// Frees one slice, then goes on later or is done. Says whether it is now further than it was.
+pub(crate) async fn handle<S: Store>(
+    engine: &Engine<S>,
+    continuation: Continuation,
+    _now: TimestampMs,
+) -> Result<bool> {
+    let ContinuationWork::OpenRoute { namespace, lane, capabilities } = &continuation.work else { return Ok(false) };
     let parked = parked_for(engine, namespace, lane, capabilities).await?;
     let freed = free_routes(engine, &parked, continuation.after.clone(), engine.settings.slice).await?;
-    engine.run(Advance { continuation, next: freed.next }).await
+    let key = Key::continuation(continuation.home, continuation.id);
+    changes(engine, key, Advance { continuation, next: freed.next }).await
 }
 
 struct Begin {
