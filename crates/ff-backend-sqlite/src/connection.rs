@@ -1,14 +1,17 @@
 //! Opening connections, all with the same settings.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ff_core::{EngineError, Result};
 use rusqlite::config::DbConfig;
+use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Trouble, about, explain};
-use crate::options::{Location, SqliteOptions};
+use crate::options::{Location, SqliteOptions, Synchronous};
 use crate::schema;
 
 /// Statements kept ready per connection.
@@ -22,6 +25,25 @@ const READER_CACHE_KIB: u32 = 8_192;
 
 /// Pages in the write-ahead log at which they are moved into the file.
 const CHECKPOINT_PAGES: u32 = 4_000;
+
+/// Counts the statements of connections.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Statements(Arc<AtomicU64>);
+
+impl Statements {
+    /// Counts what a connection runs from now on.
+    pub(crate) fn count(&self, db: &mut Connection) -> Result<()> {
+        let statements = Arc::clone(&self.0);
+        let count = move |_: TraceEvent<'_>| {
+            statements.fetch_add(1, Ordering::Relaxed);
+        };
+        db.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(count)).map_err(explain)
+    }
+
+    pub(crate) fn so_far(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// The connection that writes; makes or updates the layout.
 pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Connection> {
@@ -48,7 +70,7 @@ fn prepare(mut db: Connection, options: &SqliteOptions) -> Result<Connection> {
     schema::check(&db)?;
     db.execute_batch(&settings(options)).map_err(explain)?;
     schema::prepare(&mut db)?;
-    if options.log_to_flush().is_some() {
+    if options.log().is_some() && options.synchronous == Synchronous::Full {
         // Commits are flushed beside the writer, before anybody is answered, and moved into the file there, too.
         db.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0").map_err(explain)?;
     }

@@ -19,6 +19,7 @@ mod readers;
 mod schema;
 mod store;
 mod tables;
+mod watch;
 mod writer;
 mod young;
 

@@ -31,6 +31,12 @@ const PAGE: usize = 500;
 /// Pages given back to the file system in one go.
 const FREED_AT_ONCE: u32 = 64;
 
+/// Free pages that are not worth giving back.
+const FREE_MIN: i64 = 4_096;
+
+/// Steps of one tidying.
+const STEPS_MAX: usize = 1_024;
+
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
@@ -100,6 +106,25 @@ impl SqliteStore {
             }
         }
     }
+}
+
+/// Gives some free pages back when there are many: more than a busy file soon needs again.
+pub(crate) async fn tidy(store: &SqliteStore) -> Result<()> {
+    for _ in 0..STEPS_MAX {
+        let step =
+            store.writer.alone(|desk| if has_many_free(&desk.db)? { free_some(&desk.db) } else { Ok(0) }).await?;
+        if step == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Whether more than a quarter of the file is free, and enough to matter.
+fn has_many_free(db: &Connection) -> Result<bool> {
+    let ask = |pragma| db.query_row(pragma, [], |row| row.get::<_, i64>(0)).map_err(explain);
+    let free = ask("PRAGMA freelist_count")?;
+    Ok(free > FREE_MIN && free > ask("PRAGMA page_count")? / 4)
 }
 
 fn free_some(db: &Connection) -> Result<u64> {

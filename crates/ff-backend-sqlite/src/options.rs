@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use ff_engine::clock::{Clock, SystemClock};
 
+use crate::connection::Statements;
+
 /// Where the records are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
@@ -102,7 +104,8 @@ impl SqliteOptions {
         self
     }
 
-    /// How often to look for commits of other processes while somebody waits for news.
+    /// How often at most to look for commits of other processes while somebody waits for news. Where the system tells of writes to a
+    /// file there is a look only after one, elsewhere all the time.
     #[must_use]
     pub const fn poll_interval(mut self, interval: Duration) -> Self {
         self.poll_interval = interval;
@@ -119,18 +122,26 @@ impl SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// The write-ahead log that the store itself flushes, where answers wait for the disk. For a file that is there.
-    pub(crate) fn log_to_flush(&self) -> Option<FlushedLog> {
-        match (&self.location, self.synchronous) {
-            (Location::File(path), Synchronous::Full) => {
-                // SQLite follows links and puts the log beside the file itself.
-                let database = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-                let mut log = database.clone().into_os_string();
-                log.push("-wal");
-                Some(FlushedLog { path: log.into(), database, busy_timeout: self.busy_timeout })
-            }
-            _ => None,
+    /// The write-ahead log. For a file that is there.
+    pub(crate) fn log(&self) -> Option<PathBuf> {
+        let mut log = self.database()?.into_os_string();
+        log.push("-wal");
+        Some(log.into())
+    }
+
+    /// The file itself: SQLite follows links and puts the log beside it.
+    fn database(&self) -> Option<PathBuf> {
+        match &self.location {
+            Location::File(path) => Some(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
+            Location::Memory => None,
         }
+    }
+
+    /// The log that the store itself flushes, where answers wait for the disk. For a file that is there.
+    pub(crate) fn log_to_flush(&self, statements: &Statements) -> Option<FlushedLog> {
+        let path = self.log().filter(|_| self.synchronous == Synchronous::Full)?;
+        let (database, statements) = (self.database()?, statements.clone());
+        Some(FlushedLog { path, database, busy_timeout: self.busy_timeout, statements })
     }
 }
 
@@ -141,6 +152,8 @@ pub(crate) struct FlushedLog {
     /// The file that its pages are moved into.
     pub(crate) database: PathBuf,
     pub(crate) busy_timeout: Duration,
+    /// Where statements about it are counted.
+    pub(crate) statements: Statements,
 }
 
 impl fmt::Debug for SqliteOptions {

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, Sender};
 use ff_core::Result;
 use tokio::sync::oneshot;
 
-use crate::connection::open_reader;
+use crate::connection::{Statements, open_reader};
 use crate::error::Trouble;
 use crate::young::{View, Watcher};
 
@@ -26,11 +26,13 @@ pub(crate) struct Readers {
 
 impl Readers {
     /// Starts the threads.
-    pub(crate) fn start(path: &Path, busy_timeout: Duration) -> Result<Self> {
+    pub(crate) fn start(path: &Path, busy_timeout: Duration, statements: &Statements) -> Result<Self> {
         let (jobs, queue) = crossbeam_channel::unbounded::<Job>();
         let mut readers = Self { jobs: Some(jobs), threads: Vec::new() };
         for _ in 0..READERS {
-            let mut watcher = Watcher::new(open_reader(path, busy_timeout)?);
+            let mut db = open_reader(path, busy_timeout)?;
+            statements.count(&mut db)?;
+            let mut watcher = Watcher::new(db);
             let queue = queue.clone();
             let thread = std::thread::Builder::new()
                 .name("ff-sqlite-reader".into())

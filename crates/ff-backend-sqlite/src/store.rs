@@ -8,6 +8,7 @@ use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
+use ff_engine::alarms::DueNews;
 use ff_engine::event::{EventPage, numbered};
 use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
@@ -15,7 +16,7 @@ use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
 use ff_engine::topics::Topics;
 
-use crate::connection::{blocking, open_writer};
+use crate::connection::{Statements, blocking, open_writer};
 use crate::error::explain;
 use crate::maintenance;
 use crate::options::{Location, SqliteOptions};
@@ -37,6 +38,7 @@ pub struct SqliteStore {
     committed: Arc<AtomicU64>,
     /// How many of them are on the disk; none where nothing waits for that.
     durability: Option<Durability>,
+    statements: Statements,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -56,11 +58,13 @@ impl SqliteStore {
     }
 
     fn open_blocking(options: SqliteOptions) -> Result<Self> {
-        let db = open_writer(&options)?;
+        let mut db = open_writer(&options)?;
+        let statements = Statements::default();
+        statements.count(&mut db)?;
         let topics = Arc::new(Topics::default());
         let clock = StoreClock::new(Arc::clone(&options.clock));
         let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());
-        let log = options.log_to_flush();
+        let log = options.log_to_flush(&statements);
         let flushes = log.is_some();
         let desk = Desk::new(
             db,
@@ -71,13 +75,19 @@ impl SqliteStore {
             &durability,
             options.young_max,
         )?;
-        let writer = Writer::start(desk, Arc::clone(&topics), options.poll_interval)?;
+        let writer = Writer::start(desk, Arc::clone(&topics), options.log().as_deref(), options.poll_interval)?;
         let readers = match &options.location {
-            Location::File(path) => Some(Readers::start(path, options.busy_timeout)?),
+            Location::File(path) => Some(Readers::start(path, options.busy_timeout, &statements)?),
             Location::Memory => None,
         };
         let durability = flushes.then_some(durability);
-        Ok(Self { writer, readers, topics, clock, options, committed, durability })
+        Ok(Self { readers, writer, topics, clock, options, committed, durability, statements })
+    }
+
+    /// How many SQL statements were run since it was opened, by all of its connections.
+    #[must_use]
+    pub fn statements(&self) -> u64 {
+        self.statements.so_far()
     }
 
     /// How it was opened.
@@ -162,6 +172,18 @@ impl Store for SqliteStore {
             self.writer.listen();
         }
         news
+    }
+
+    fn listen_due(&self) -> DueNews {
+        let (news, is_first) = self.topics.listen_due();
+        if is_first {
+            self.writer.listen();
+        }
+        news
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        maintenance::tidy(self).await
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

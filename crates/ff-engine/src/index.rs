@@ -182,6 +182,54 @@ impl DueKind {
         Self::Retention,
         Self::ClassExpiry,
     ];
+
+    /// The name in metrics and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeaseExpiry => "lease_expiry",
+            Self::ReclaimBackoff => "reclaim_backoff",
+            Self::Delay => "delay",
+            Self::Readmission => "readmission",
+            Self::AttemptTimeout => "attempt_timeout",
+            Self::Deadline => "deadline",
+            Self::SuspensionTimeout => "suspension_timeout",
+            Self::WaitpointExpiry => "waitpoint_expiry",
+            Self::GrantExpiry => "grant_expiry",
+            Self::AdmissionExpiry => "admission_expiry",
+            Self::Settlement => "settlement",
+            Self::Continuation => "continuation",
+            Self::SiblingCancel => "sibling_cancel",
+            Self::Projection => "projection",
+            Self::BudgetReset => "budget_reset",
+            Self::WorkerExpiry => "worker_expiry",
+            Self::StreamExpiry => "stream_expiry",
+            Self::DedupExpiry => "dedup_expiry",
+            Self::Retention => "retention",
+            Self::ClassExpiry => "class_expiry",
+        }
+    }
+
+    /// Whether it only makes room: nobody waits for it, so it is done beside what somebody waits for.
+    #[must_use]
+    pub const fn is_cleanup(self) -> bool {
+        matches!(self, Self::StreamExpiry | Self::DedupExpiry | Self::Retention | Self::ClassExpiry)
+    }
+
+    /// Whether an item can take several commits, so that it pays to look whether somebody else has done it.
+    #[must_use]
+    pub const fn is_long(self) -> bool {
+        matches!(self, Self::Settlement | Self::Continuation | Self::SiblingCancel | Self::Projection | Self::Retention)
+    }
+
+    /// How long the process that left the work has to do it itself, as it usually does right away.
+    #[must_use]
+    pub const fn grace_ms(self) -> u64 {
+        match self {
+            Self::Settlement => 1_000,
+            _ => 0,
+        }
+    }
 }
 
 impl Index {
@@ -355,6 +403,4 @@ pub enum Topic {
     Worker(WorkerInstanceId),
     /// Any event was appended.
     Events,
-    /// Something may be due earlier than before.
-    Timers,
 }

@@ -3,6 +3,7 @@
 //! [`store`] says what a store must do, [`records`] what is stored and how it changes, `ops` what each operation does,
 //! [`memory`] is the model store, and [`Engine`] puts them together.
 
+pub mod alarms;
 pub mod clock;
 pub mod codec;
 mod engine;
@@ -17,6 +18,7 @@ mod ops;
 pub mod overlay;
 pub mod records;
 mod scheduler;
+mod service;
 pub mod store;
 mod tie;
 mod timers;
@@ -24,4 +26,5 @@ pub mod topics;
 mod verbs;
 
 pub use engine::{Engine, Limits, Settings};
-pub use timers::DueReport;
+pub use service::{LoopHealth, TimerHealth, TimerLoop, TimerOptions, Timers};
+pub use timers::{DueReport, FailingItem};

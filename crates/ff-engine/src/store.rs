@@ -14,6 +14,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
+use crate::alarms::DueNews;
 use crate::event::{Event, EventPage};
 use crate::index::{Bounds, Index, Listed, Position, Topic};
 use crate::key::Key;
@@ -158,6 +159,17 @@ pub trait Store: Send + Sync + 'static {
     /// commit is not.
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()>;
 
+    /// News of entries of [`Index::Due`], counted from this call: of every commit that adds one, as [`awaited_at`] says. Telling of an earlier
+    /// time than there is allowed, missing an entry is not.
+    ///
+    /// [`awaited_at`]: crate::alarms::awaited_at
+    fn listen_due(&self) -> DueNews;
+
+    /// Housekeeping that nobody waits for, a bounded piece of it. Called now and then by the timers of every process.
+    fn tidy(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        std::future::ready(Ok(()))
+    }
+
     /// A future that ends when the store's time reaches `at`.
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()>;
 
@@ -219,6 +231,14 @@ impl<S: Store> Store for Arc<S> {
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         S::listen(self, topic)
+    }
+
+    fn listen_due(&self) -> DueNews {
+        S::listen_due(self)
+    }
+
+    fn tidy(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        S::tidy(self)
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -5,9 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ff_core::TimestampMs;
 use ff_core::backend::layer::BoxFuture;
 use tokio::sync::watch;
 
+use crate::alarms::{Alarms, DueNews, UNKNOWN};
 use crate::index::Topic;
 
 /// Locks that listeners share, so that many of them come and go side by side.
@@ -19,6 +21,7 @@ const SHARDS: usize = 64;
 pub struct Topics {
     shards: Vec<Mutex<HashMap<Topic, Audience>>>,
     hasher: RandomState,
+    alarms: Arc<Alarms>,
     listeners: AtomicUsize,
 }
 
@@ -34,6 +37,7 @@ impl Default for Topics {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
+            alarms: Arc::default(),
             listeners: AtomicUsize::new(0),
         }
     }
@@ -59,15 +63,34 @@ impl Topics {
             audience.size += 1;
             audience.news.subscribe()
         };
-        let is_first = self.listeners.fetch_add(1, Ordering::SeqCst) == 0;
-        fence(Ordering::SeqCst);
-        let present = Present { topics: Arc::clone(self), topic: topic.clone() };
+        let (counted, is_first) = self.count();
+        let present = Present { counted, topic: topic.clone() };
         let wait = Box::pin(async move {
             // The audience lives as long as this listener.
             let _ = news.changed().await;
             drop(present);
         });
         (wait, is_first)
+    }
+
+    /// News of due work. Says whether this is the first listener of all.
+    #[must_use]
+    pub fn listen_due(self: &Arc<Self>) -> (DueNews, bool) {
+        let (counted, is_first) = self.count();
+        (self.alarms.listen(counted), is_first)
+    }
+
+    fn count(self: &Arc<Self>) -> (Counted, bool) {
+        let is_first = self.listeners.fetch_add(1, Ordering::SeqCst) == 0;
+        fence(Ordering::SeqCst);
+        (Counted(Arc::clone(self)), is_first)
+    }
+
+    /// Wakes those who wait for work that is due at a later time.
+    pub fn wake_due(&self, at: TimestampMs) {
+        if self.has_listeners() {
+            self.alarms.announce(at);
+        }
     }
 
     /// Wakes those who listen to a topic.
@@ -86,6 +109,7 @@ impl Topics {
                 audience.news.send_replace(());
             }
         }
+        self.alarms.announce(UNKNOWN);
     }
 
     fn shard(&self, topic: &Topic) -> MutexGuard<'_, HashMap<Topic, Audience>> {
@@ -98,16 +122,24 @@ fn lock(shard: &Mutex<HashMap<Topic, Audience>>) -> MutexGuard<'_, HashMap<Topic
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One listener; leaves when it is dropped, and the last one of a topic takes the topic along.
+/// One listener; leaves when it is dropped.
+struct Counted(Arc<Topics>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.listeners.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// One listener of a topic; the last one takes the topic along.
 struct Present {
-    topics: Arc<Topics>,
+    counted: Counted,
     topic: Topic,
 }
 
 impl Drop for Present {
     fn drop(&mut self) {
-        self.topics.listeners.fetch_sub(1, Ordering::SeqCst);
-        let mut shard = self.topics.shard(&self.topic);
+        let mut shard = self.counted.0.shard(&self.topic);
         if let Some(audience) = shard.get_mut(&self.topic) {
             audience.size -= 1;
             if audience.size == 0 {

@@ -10,6 +10,7 @@ use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
+use ff_engine::alarms::DueNews;
 use ff_engine::event::{Event, EventPage};
 use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
@@ -226,6 +227,15 @@ impl<S: Store> Store for TroubledStore<S> {
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         self.store.listen(topic)
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.store.listen_due()
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        let _turn = self.trouble.turn().await;
+        self.store.tidy().await
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -3,11 +3,9 @@
 //! The log can start over only when everything in it has been moved and nothing is added meanwhile. So this thread moves most of it, and when the
 //! log has grown long the writer moves the little that is left between two groups.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use ff_core::Result;
@@ -15,6 +13,7 @@ use rusqlite::Connection;
 
 use crate::connection::open_checkpointer;
 use crate::error::{Trouble, explain};
+use crate::options::FlushedLog;
 
 /// Pages that are worth moving.
 const WORTHWHILE: i64 = 2_000;
@@ -60,10 +59,11 @@ impl Growth {
 }
 
 impl Checkpointer {
-    pub(super) fn start(path: &Path, busy_timeout: Duration) -> Result<(Self, Growth)> {
+    pub(super) fn start(log: &FlushedLog) -> Result<(Self, Growth)> {
         let (looks, asked) = crossbeam_channel::bounded(1);
         let is_long = Arc::<AtomicBool>::default();
-        let db = open_checkpointer(path, busy_timeout)?;
+        let mut db = open_checkpointer(&log.database, log.busy_timeout)?;
+        log.statements.count(&mut db)?;
         let thread = std::thread::Builder::new()
             .name("ff-sqlite-move".into())
             .spawn({

@@ -60,7 +60,7 @@ struct Flushing {
 
 impl Flushing {
     fn start(log: &FlushedLog, durability: &Durability, topics: &Arc<Topics>) -> Result<Self> {
-        let (checkpointer, growth) = Checkpointer::start(&log.database, log.busy_timeout)?;
+        let (checkpointer, growth) = Checkpointer::start(log)?;
         let flusher =
             Flusher::start(Log::new(log.path.clone()), durability.clone(), Arc::clone(topics), growth.clone())?;
         Ok(Self { flusher, growth, checkpointer, durability: durability.clone(), log: Log::new(log.path.clone()) })
@@ -84,6 +84,8 @@ pub(crate) struct Desk {
     committed: Arc<AtomicU64>,
     /// The news of the open group.
     news: HashSet<Topic>,
+    /// When the earliest of its new entries comes due.
+    due_at: Option<TimestampMs>,
     /// Whether the open group has written anything.
     has_written: bool,
     /// Changes whenever another connection commits.
@@ -126,6 +128,7 @@ impl Desk {
             flushing,
             committed,
             news: HashSet::default(),
+            due_at: None,
             has_written: false,
             seen_version: None,
             last_event: None,
@@ -212,6 +215,7 @@ impl Desk {
     /// A commit failed that was counted already: nobody is to wait for its flush.
     fn give_up_number(&mut self) {
         self.news.clear();
+        self.due_at = None;
         self.has_written = false;
         self.make_durable(Vec::new(), false);
     }
@@ -222,6 +226,7 @@ impl Desk {
             has_written: std::mem::take(&mut self.has_written),
             group,
             news: std::mem::take(&mut self.news),
+            due_at: self.due_at.take(),
         }
     }
 
@@ -235,6 +240,7 @@ impl Desk {
     /// Undoes the group.
     pub(super) fn roll_back(&mut self) {
         self.news.clear();
+        self.due_at = None;
         self.has_written = false;
         self.forget();
         self.young = Young::default();
@@ -443,6 +449,11 @@ impl Desk {
     /// Something was written.
     pub(super) const fn wrote(&mut self) {
         self.has_written = true;
+    }
+
+    /// An entry comes due.
+    pub(super) fn announce_due(&mut self, at: TimestampMs) {
+        self.due_at = Some(self.due_at.map_or(at, |earliest| earliest.min(at)));
     }
 
     pub(super) fn announce(&mut self, topic: Topic) {

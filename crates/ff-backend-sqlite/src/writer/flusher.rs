@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender};
-use ff_core::Result;
+use ff_core::{Result, TimestampMs};
 use ff_engine::index::Topic;
 use ff_engine::topics::Topics;
 use tokio::sync::watch;
@@ -26,6 +26,7 @@ pub(super) struct Committed {
     pub(super) has_written: bool,
     pub(super) group: Vec<Box<dyn Work>>,
     pub(super) news: HashSet<Topic>,
+    pub(super) due_at: Option<TimestampMs>,
 }
 
 /// How far the log is on the disk, and whether the disk has failed.
@@ -155,6 +156,9 @@ fn serve(mut log: Log, mut growth: Growth, durability: &Durability, topics: &Top
 pub(super) fn publish(committed: Committed, topics: &Topics, outcome: &Result<()>) {
     for topic in &committed.news {
         topics.wake(topic);
+    }
+    if let Some(at) = committed.due_at {
+        topics.wake_due(at);
     }
     for work in committed.group {
         work.answer(outcome.clone());

@@ -33,8 +33,10 @@ pub(super) enum Next {
     Group(Box<dyn Work>),
     /// This, between two groups.
     Alone(Alone),
-    /// Look around: nothing came for a while, or somebody began to listen.
+    /// Look around: somebody began to listen, or somebody wrote.
     Look,
+    /// Nothing came for a while.
+    Nothing,
     /// End: nobody is left to ask for anything.
     End,
 }
@@ -62,7 +64,8 @@ impl<'q> Queue<'q> {
         match job {
             Ok(Job::Work(work)) => Next::Group(work),
             Ok(Job::Alone(job)) => Next::Alone(job),
-            Ok(Job::Listen) | Err(RecvTimeoutError::Timeout) => Next::Look,
+            Ok(Job::Look) => Next::Look,
+            Err(RecvTimeoutError::Timeout) => Next::Nothing,
             Err(RecvTimeoutError::Disconnected) => Next::End,
         }
     }
@@ -73,7 +76,8 @@ impl<'q> Queue<'q> {
             match self.look(group, LOOKS_BUSY)? {
                 Job::Work(work) => return Some(work),
                 Job::Alone(job) => self.alone = Some(job),
-                Job::Listen => {}
+                // The group has looked when it began.
+                Job::Look => {}
             }
         }
         None

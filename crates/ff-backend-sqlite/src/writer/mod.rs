@@ -9,6 +9,7 @@ mod tests;
 mod tx;
 mod work;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub(crate) use flusher::Durability;
 pub(crate) use work::Work;
 
 use crate::error::Trouble;
+use crate::watch::{Watch, Watcher};
 use group::{Next, Queue};
 use work::Transaction;
 
@@ -35,26 +37,30 @@ pub(crate) enum Job {
     Work(Box<dyn Work>),
     /// On its own, between two groups.
     Alone(Alone),
-    /// Somebody began to listen for news.
-    Listen,
+    /// Look around: somebody began to listen for news, or somebody wrote.
+    Look,
 }
 
 /// The way to the thread. Dropping it ends the thread after what it was given is done.
 #[derive(Debug)]
 pub(crate) struct Writer {
     jobs: Option<Sender<Job>>,
+    /// Tells of what others write.
+    watcher: Option<Watcher>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Writer {
-    /// Starts the thread.
-    pub(crate) fn start(desk: Desk, topics: Arc<Topics>, poll_interval: Duration) -> Result<Self> {
+    /// Starts the thread. Others may write to `log`, if there is one.
+    pub(crate) fn start(desk: Desk, topics: Arc<Topics>, log: Option<&Path>, poll_interval: Duration) -> Result<Self> {
         let (jobs, queue) = crossbeam_channel::unbounded();
+        let watcher = log.and_then(|log| Watcher::start(log, poll_interval, teller(jobs.clone(), Arc::clone(&topics))));
+        let mut watch = log.map(|log| Watch::new(log, watcher.is_some(), poll_interval));
         let thread = std::thread::Builder::new()
             .name("ff-sqlite-writer".into())
-            .spawn(move || serve(desk, &queue, &topics, poll_interval))
+            .spawn(move || serve(desk, &queue, &topics, watch.as_mut()))
             .map_err(|error| Trouble::Other(format!("the writer's thread does not start: {error}")))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), watcher, thread: Some(thread) })
     }
 
     /// Has an operation run in the next group; answers after its commit.
@@ -85,7 +91,7 @@ impl Writer {
     /// Says that somebody listens now.
     pub(crate) fn listen(&self) {
         // Without a writer there is no news.
-        let _ = self.send(Job::Listen);
+        let _ = self.send(Job::Look);
     }
 
     fn send(&self, job: Job) -> Result<()> {
@@ -97,6 +103,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.jobs.take();
+        self.watcher.take();
         if let Some(thread) = self.thread.take() {
             // A writer that panicked has told its callers already.
             let _ = thread.join();
@@ -104,13 +111,26 @@ impl Drop for Writer {
     }
 }
 
-fn serve(mut desk: Desk, jobs: &Receiver<Job>, topics: &Topics, poll_interval: Duration) {
+/// Has the writer look, if anybody wants to know.
+fn teller(jobs: Sender<Job>, topics: Arc<Topics>) -> impl Fn() + Send + 'static {
+    move || {
+        if topics.has_listeners() {
+            // Without a writer there is no news.
+            let _ = jobs.send(Job::Look);
+        }
+    }
+}
+
+fn serve(mut desk: Desk, jobs: &Receiver<Job>, topics: &Topics, mut watch: Option<&mut Watch>) {
     let mut queue = Queue::new(jobs);
     loop {
-        match queue.wait(topics.has_listeners().then_some(poll_interval)) {
+        let patience = watch.as_ref().filter(|_| topics.has_listeners()).map(|watch| watch.every);
+        match queue.wait(patience) {
             Next::Group(first) => group::run(&mut desk, first, &mut queue),
             Next::Alone(job) => job(&mut desk),
             Next::Look => desk.look_around(),
+            Next::Nothing if watch.as_mut().is_some_and(|watch| watch.may_have_changed()) => desk.look_around(),
+            Next::Nothing => continue,
             Next::End => return desk.close(),
         }
         desk.tidy();

@@ -11,7 +11,7 @@ use ff_engine::topics::Topics;
 use super::checkpointer::Growth;
 use super::flusher::{Committed, Flusher, Log};
 use super::*;
-use crate::connection::open_writer;
+use crate::connection::{Statements, open_writer};
 use crate::hash::HashSet;
 use crate::options::{FlushedLog, SqliteOptions};
 
@@ -43,7 +43,8 @@ fn after_a_failed_flush_no_group_is_answered_with_success() {
     let flusher = Flusher::start(log, Durability::new(), topics, Growth::unheard()).unwrap();
     let (told, answers) = mpsc::channel();
     let answer_to = |number, has_written| {
-        flusher.take_over(Committed { number, has_written, group: group(&told), news: HashSet::default() });
+        let news = HashSet::default();
+        flusher.take_over(Committed { number, has_written, group: group(&told), news, due_at: None });
         answers.recv().unwrap()
     };
     assert!(answer_to(1, true).is_err(), "there is no log to flush");
@@ -59,7 +60,8 @@ fn a_group_that_wrote_nothing_waits_for_the_flush_of_those_before_it() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let options = SqliteOptions::file(&database);
     // A pipe in place of the log: it opens when somebody opens its other end, and it cannot be flushed.
-    let log = FlushedLog { path: pipe.clone(), database, busy_timeout: options.busy_timeout };
+    let statements = Statements::default();
+    let log = FlushedLog { path: pipe.clone(), database, busy_timeout: options.busy_timeout, statements };
     let db = open_writer(&options).unwrap();
     let (clock, topics) = (StoreClock::new(Arc::new(SystemClock::default())), Arc::new(Topics::default()));
     let (committed, durability) = (Arc::new(AtomicU64::new(0)), Durability::new());

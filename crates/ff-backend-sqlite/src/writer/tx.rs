@@ -10,6 +10,7 @@ use ff_core::backend::layer::BoxFuture;
 use ff_core::error::BugKind;
 use ff_core::ids::ExecutionId;
 use ff_core::{EngineError, Result, TimestampMs};
+use ff_engine::alarms::awaited_at;
 use ff_engine::codec::{encode_index, encode_key, encode_record};
 use ff_engine::event::Event;
 use ff_engine::index::{Bounds, Entry, Index, Listed, Topic};
@@ -284,8 +285,9 @@ impl<'d> SqliteTx<'d> {
 
     /// Columns and keys carry their own entries; all others have rows.
     fn move_entries(&mut self, key: &[u8], before: &[Entry], after: &[Entry]) -> Result<()> {
-        if after.iter().any(|entry| matches!(entry.index, Index::Due(_)) && !before.contains(entry)) {
-            self.desk.announce(Topic::Timers);
+        let added = after.iter().filter(|entry| !before.contains(entry));
+        if let Some(at) = added.filter_map(awaited_at).min() {
+            self.desk.announce_due(at);
         }
         let has_row = |entry: &&Entry| Place::is_rows(&entry.index);
         for entry in before.iter().filter(has_row).filter(|entry| !after.contains(entry)) {

@@ -12,6 +12,7 @@ use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
 
+use crate::alarms::DueNews;
 use crate::clock::Clock;
 use crate::event::{Event, EventPage};
 use crate::index::{Bounds, Index, Listed, Position, Topic};
@@ -20,7 +21,7 @@ use crate::records::Record;
 use crate::store::{Inspect, Op, Store};
 use crate::topics::Topics;
 
-use state::State;
+use state::{News, State};
 use tx::MemoryTx;
 
 /// How often a conflicting operation runs again before its caller is told.
@@ -91,6 +92,13 @@ impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn notify(&self, news: &News) {
+        news.topics.iter().for_each(|topic| self.topics.wake(topic));
+        if let Some(at) = news.due_at {
+            self.topics.wake_due(at);
+        }
+    }
 }
 
 impl Store for MemoryStore {
@@ -103,8 +111,8 @@ impl Store for MemoryStore {
             tx.preload(&op.prefetch())?;
             let out = op.run(&mut tx).await?;
             let commit = self.lock().commit(tx.into_writes());
-            if let Some(topics) = commit {
-                topics.iter().for_each(|topic| self.topics.wake(topic));
+            if let Some(news) = commit {
+                self.notify(&news);
                 return Ok(out);
             }
             tokio::task::yield_now().await;
@@ -147,6 +155,10 @@ impl Store for MemoryStore {
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         self.topics.listen(topic).0
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.topics.listen_due().0
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -8,6 +8,7 @@ use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
 
+use crate::alarms::awaited_at;
 use crate::event::{Event, EventPage, numbered};
 use crate::index::{Bounds, Entry, Index, Listed, Position, Topic};
 use crate::key::{Key, Name};
@@ -17,6 +18,14 @@ use super::tx::Writes;
 
 /// Version of a record that does not exist.
 pub(super) const ABSENT: u64 = 0;
+
+/// What a commit tells.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) topics: Vec<Topic>,
+    /// When the earliest of the new entries comes due.
+    pub(super) due_at: Option<TimestampMs>,
+}
 
 #[derive(Default)]
 pub(super) struct State {
@@ -145,36 +154,36 @@ impl State {
     }
 
     /// Applies the writes if everything that was read is still as it was read; says whom to wake.
-    pub(super) fn commit(&mut self, writes: Writes) -> Option<Vec<Topic>> {
+    pub(super) fn commit(&mut self, writes: Writes) -> Option<News> {
         let unchanged = writes.read.iter().all(|(key, version)| self.version(key) == *version)
             && writes.ranges.iter().all(|(owner, version)| self.range_version(owner) == *version);
         if !unchanged {
             return None;
         }
         if writes.overlay.is_empty() {
-            return Some(Vec::new());
+            return Some(News::default());
         }
         self.revision += 1;
-        let mut topics = Vec::new();
+        let mut news = News::default();
         for (key, record) in writes.overlay.changes {
             if let Some(record) = &record {
-                topics.extend(record.topics());
+                news.topics.extend(record.topics());
             }
-            self.apply(key, record, &mut topics);
+            self.apply(key, record, &mut news);
         }
         if !writes.overlay.events.is_empty() {
-            topics.push(Topic::Events);
+            news.topics.push(Topic::Events);
         }
         for event in writes.overlay.events {
             self.last_sequence += 1;
             self.events.push_back((self.last_sequence, event));
         }
-        Some(topics)
+        Some(news)
     }
 
-    fn apply(&mut self, key: Key, record: Option<Record>, topics: &mut Vec<Topic>) {
+    fn apply(&mut self, key: Key, record: Option<Record>, news: &mut News) {
         let old = self.records.remove(&key).map(|(_, record)| record);
-        self.move_entries(&key, old.as_ref(), record.as_ref(), topics);
+        self.move_entries(&key, old.as_ref(), record.as_ref(), news);
         if let Name::Execution(id) = key.name {
             let owner = |record: Option<&Record>| match record {
                 Some(Record::Execution(execution)) => Some(execution.ownership()),
@@ -197,7 +206,7 @@ impl State {
         }
     }
 
-    fn move_entries(&mut self, key: &Key, old: Option<&Record>, new: Option<&Record>, topics: &mut Vec<Topic>) {
+    fn move_entries(&mut self, key: &Key, old: Option<&Record>, new: Option<&Record>, news: &mut News) {
         let before = old.map(Record::entries).unwrap_or_default();
         let after = new.map(Record::entries).unwrap_or_default();
         let touched = |entry: &Entry| entry.index.owner();
@@ -216,9 +225,7 @@ impl State {
             if let Some(owner) = touched(&entry) {
                 self.ranges.insert(owner, self.revision);
             }
-            if matches!(entry.index, Index::Due(_)) && !topics.contains(&Topic::Timers) {
-                topics.push(Topic::Timers);
-            }
+            news.due_at = news.due_at.into_iter().chain(awaited_at(&entry)).min();
             self.indexes.entry(entry.index).or_default().insert(entry.position, key.clone());
         }
     }

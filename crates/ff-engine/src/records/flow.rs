@@ -12,7 +12,7 @@ use ff_core::state::{EdgeGroupState, EdgeState, FlowState, PublicState};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, Topic};
+use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 
 /// How a flow was cancelled.
@@ -279,12 +279,6 @@ impl Stored for EdgeGroup {
         out.push(Entry::new(Index::GroupsOf(self.home, self.flow), Position::by(tie.clone())));
         if let Some(cancel) = self.sibling_cancel.as_ref().filter(|cancel| cancel.pending) {
             out.push(Entry::new(Index::Due(DueKind::SiblingCancel), Position::at(cancel.due_at, tie)));
-        }
-    }
-
-    fn topics(&self, out: &mut Vec<Topic>) {
-        if self.sibling_cancel.as_ref().is_some_and(|cancel| cancel.pending) {
-            out.push(Topic::Timers);
         }
     }
 }

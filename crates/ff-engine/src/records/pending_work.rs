@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::Stored;
-use crate::index::{DueKind, Entry, Index, Position, Topic};
+use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 use crate::tie::Tie;
 
@@ -33,10 +33,6 @@ impl Stored for Settlement {
         let mut tie = self.execution.to_bytes().to_vec();
         tie.extend_from_slice(&self.epoch.0.to_be_bytes());
         out.push(Entry::new(Index::Due(DueKind::Settlement), Position::at(self.due_at, tie)));
-    }
-
-    fn topics(&self, out: &mut Vec<Topic>) {
-        out.push(Topic::Timers);
     }
 }
 
@@ -85,9 +81,5 @@ impl Stored for Continuation {
         // Ids follow from those of flows and executions, which callers choose: the same one may be due in several partitions.
         let tie = Tie::default().partition(self.home).uuid(self.id);
         out.push(Entry::new(Index::Due(DueKind::Continuation), Position::at(self.due_at, tie)));
-    }
-
-    fn topics(&self, out: &mut Vec<Topic>) {
-        out.push(Topic::Timers);
     }
 }

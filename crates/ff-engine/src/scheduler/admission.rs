@@ -15,6 +15,7 @@ use crate::key::Key;
 use crate::records::{Budget, Execution, Gate, QuotaPolicy, QuotaUsage, Record, WindowEntry};
 use crate::store::Store;
 use crate::timers::gates;
+use crate::timers::witness::witness;
 use crate::verbs::{list_of, read_one};
 
 /// After so long a denied execution asks again although nobody has told that a slot is free.
@@ -149,20 +150,21 @@ pub(crate) async fn withdraw<S: Store>(
     Ok(())
 }
 
-/// Takes an admission back and lets in who waits for its place.
+/// Takes an admission back and lets in who waits for its place; says whether it was there.
 pub(crate) async fn free<S: Store>(
     engine: &Engine<S>,
     quota: QuotaPolicyId,
     execution: ExecutionId,
     because: Because,
-) -> Result<()> {
+) -> Result<bool> {
     let opening = gates::opening(engine, Gate::Quota(quota)).await?;
     let home = engine.counts().of_quota(quota);
-    let opened = engine.run(Free { home, quota, execution, because, opening }).await?;
+    let free = Free { home, quota, execution, because, opening };
+    let (changed, opened) = witness(engine, Key::admission(home, quota, execution), free).await?;
     if let Some(continuation) = opened {
         gates::run_at_once(engine, continuation).await;
     }
-    Ok(())
+    Ok(changed)
 }
 
 /// Those of `gates` that let nobody in now.

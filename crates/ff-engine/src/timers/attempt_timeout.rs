@@ -8,6 +8,6 @@ use crate::records::Execution;
 use crate::store::Store;
 
 /// Ends the attempt; the retry policy decides what follows.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
     engine.expire(record.id, ExpirePhase::AttemptTimeout, now).await
 }

@@ -8,6 +8,6 @@ use crate::records::Budget;
 use crate::store::Store;
 
 /// Resets a budget whose period is over, unless somebody did.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, budget: Budget, _now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, budget: Budget, _now: TimestampMs) -> Result<bool> {
     reset::when_due(engine, budget.id).await
 }

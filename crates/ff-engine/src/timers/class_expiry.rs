@@ -9,14 +9,15 @@ use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::records::{Execution, LaneClass, Stored};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Live executions of the same kind looked at. Where there are more, the class is not worth the search.
 const LOOKED_AT_MAX: usize = 200;
 
-/// Forgets a class, or keeps it for another while.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: LaneClass, _now: TimestampMs) -> Result<()> {
+/// Forgets a class, or keeps it for another while. Says whether it did either.
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: LaneClass, _now: TimestampMs) -> Result<bool> {
     let in_use = is_in_use(engine, &record).await?;
-    engine.run(Expire { record, in_use }).await
+    changes(engine, record.key(), Expire { record, in_use }).await
 }
 
 /// Whether an execution that is not over belongs to the class: sooner or later it stands in its queue. One list shows it in whatever state

@@ -4,13 +4,14 @@ use async_trait::async_trait;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
+use super::witness::changes;
 use super::{gates, routes};
 use crate::engine::Engine;
 use crate::index::Position;
 use crate::key::Key;
 use crate::lifecycle::graph::SettleEdges;
 use crate::ops::flows::cancel;
-use crate::records::{Continuation, ContinuationWork};
+use crate::records::{Continuation, ContinuationWork, Stored};
 use crate::store::{Op, Store, Tx};
 
 /// What one slice came to.
@@ -28,18 +29,19 @@ pub(crate) enum Step {
 }
 
 /// Hands a continuation to those who know its work; each does one slice and keeps or drops the record.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, now: TimestampMs) -> Result<bool> {
     match record.work {
         ContinuationWork::OpenRoute { .. } => routes::handle(engine, record, now).await,
         ContinuationWork::Breach { .. } | ContinuationWork::OpenBudget { .. } | ContinuationWork::OpenQuota { .. } => {
             gates::advance(engine, record).await
         }
         ContinuationWork::ResolveEdges { flow, upstream } => {
-            engine.run(SettleEdges { flow, upstream, continuation: Some(record.id) }).await.map(drop)
+            let settle = SettleEdges { flow, upstream, continuation: Some(record.id) };
+            changes(engine, record.key(), settle).await
         }
         ContinuationWork::CancelMembers { flow } => {
             let step = cancel::step(engine, &record, flow).await?;
-            engine.run(Keep { record, step }).await
+            Keep { record, step }.write(engine).await
         }
     }
 }
@@ -48,6 +50,13 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Continuation, n
 pub(super) struct Keep {
     pub(super) record: Continuation,
     pub(super) step: Step,
+}
+
+impl Keep {
+    /// Says whether anything was written.
+    pub(super) async fn write<S: Store>(self, engine: &Engine<S>) -> Result<bool> {
+        changes(engine, self.record.key(), self).await
+    }
 }
 
 #[async_trait]

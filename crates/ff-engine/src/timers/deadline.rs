@@ -9,9 +9,9 @@ use crate::records::Execution;
 use crate::store::Store;
 
 /// Ends the execution, whatever it does.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
     if is_on(Fault::DeadlineIgnored) {
-        return Ok(());
+        return Ok(false);
     }
     engine.expire(record.id, ExpirePhase::ExecutionDeadline, now).await
 }

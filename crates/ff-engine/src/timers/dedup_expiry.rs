@@ -8,10 +8,11 @@ use crate::engine::Engine;
 use crate::key::Key;
 use crate::records::{Dedup, Stored};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Forgets an answer that no longer counts.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Dedup, _now: TimestampMs) -> Result<()> {
-    engine.run(Forget { key: record.key() }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Dedup, _now: TimestampMs) -> Result<bool> {
+    changes(engine, record.key(), Forget { key: record.key() }).await
 }
 
 struct Forget {

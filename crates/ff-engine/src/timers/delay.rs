@@ -12,16 +12,17 @@ use crate::key::Key;
 use crate::lifecycle::{Subject, dependencies};
 use crate::records::Execution;
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Makes the execution claimable.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
     promote(engine, record.id, now).await
 }
 
 /// Makes a delayed execution claimable once its time has come by `now` and by the store's clock; sends it to its dependencies
-/// while those are undecided. Its attempt state stays. Anything else is left alone.
-pub(crate) async fn promote<S: Store>(engine: &Engine<S>, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
-    engine.run(Promote { execution_id, now }).await
+/// while those are undecided. Its attempt state stays. Anything else is left alone. Says whether it did anything.
+pub(crate) async fn promote<S: Store>(engine: &Engine<S>, execution_id: ExecutionId, now: TimestampMs) -> Result<bool> {
+    changes(engine, Key::execution(execution_id), Promote { execution_id, now }).await
 }
 
 struct Promote {

@@ -57,10 +57,10 @@ pub(crate) async fn run_at_once<S: Store>(engine: &Engine<S>, continuation: Cont
     }
 }
 
-/// Does one slice and writes down what it left.
-pub(crate) async fn advance<S: Store>(engine: &Engine<S>, continuation: Continuation) -> Result<()> {
+/// Does one slice and writes down what it left; says whether that was news.
+pub(crate) async fn advance<S: Store>(engine: &Engine<S>, continuation: Continuation) -> Result<bool> {
     let step = step(engine, &continuation).await?;
-    engine.run(Keep { record: continuation, step }).await
+    Keep { record: continuation, step }.write(engine).await
 }
 
 /// One slice of what follows from a policy that opened, or from a limit that was crossed.

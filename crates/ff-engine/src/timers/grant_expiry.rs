@@ -7,10 +7,11 @@ use crate::engine::Engine;
 use crate::key::Key;
 use crate::records::{Execution, Grant};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Removes the grant; what it reserved can be taken by anybody again. Admissions recorded for it run out by themselves.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, grant: Grant, _now: TimestampMs) -> Result<()> {
-    engine.run(DropGrant { grant }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, grant: Grant, _now: TimestampMs) -> Result<bool> {
+    changes(engine, Key::grant(grant.execution), DropGrant { grant }).await
 }
 
 struct DropGrant {

@@ -11,6 +11,7 @@ pub(crate) mod delay;
 pub(crate) mod gates;
 mod grant_expiry;
 mod lease_expiry;
+pub(crate) mod pass;
 mod poison;
 mod projection;
 mod readmission;
@@ -22,6 +23,7 @@ mod sibling_cancel;
 mod stream_expiry;
 mod suspension_timeout;
 mod waitpoint_expiry;
+pub(crate) mod witness;
 mod worker_expiry;
 
 use std::sync::Arc;
@@ -29,20 +31,15 @@ use std::sync::Arc;
 use ff_core::error::ValidationKind;
 use ff_core::{EngineError, Result, TimestampMs};
 
+use pass::{Manner, Pass};
+pub use poison::FailingItem;
 pub(crate) use poison::Poison;
 
 use crate::engine::Engine;
 use crate::index::{Bounds, DueKind, Index, Position};
-use crate::key::Key;
 use crate::records::Record;
 use crate::store::Store;
-use crate::verbs::{Found, list_all};
-
-/// Entries listed at once; more than can share one position.
-const PAGE: usize = 128;
-
-/// Entries one pass may look at beyond those it may handle, so that items that cannot be handled hide nothing and cost little.
-const LOOKED_AT_MAX: usize = 4096;
+use crate::verbs::list_all;
 
 /// Events one pass may drop.
 const EVENTS_TRIMMED_MAX: usize = 1000;
@@ -50,8 +47,10 @@ const EVENTS_TRIMMED_MAX: usize = 1000;
 /// What one pass over due work did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DueReport {
-    /// Items that changed: the record is another one now, or gone.
+    /// Items that a commit of this pass changed: the record is another one now, or gone.
     pub handled: usize,
+    /// Items that somebody else changed before this pass came to them.
+    pub elsewhere: usize,
     /// Items that failed, or that are due as before although nothing failed; they will be tried again.
     pub failed: usize,
 }
@@ -59,15 +58,15 @@ pub struct DueReport {
 impl<S: Store> Engine<S> {
     /// Handles work that is due at `now` (or at the store's time, if that is earlier), earliest first, until `limit` items changed.
     ///
-    /// Only items that changed count as handled, so a caller may repeat this until nothing was handled. An item that fails does not
-    /// keep later ones from being handled, and is left alone for some passes after it failed several times in a row.
+    /// Only items that this pass changed count as handled, so a caller may repeat this until nothing was handled. An item that fails does
+    /// not keep later ones from being handled, and is left alone for some passes after it failed several times in a row.
     ///
     /// # Errors
     /// Only when due work cannot be listed; a failing item is counted, not propagated.
     pub async fn run_due(&self, now: TimestampMs, limit: usize) -> Result<DueReport> {
         let now = now.min(self.store.now().await?);
         self.poison.begin_pass();
-        let mut pass = Pass { engine: self, now, limit, report: DueReport::default(), looked_at: 0 };
+        let mut pass = Pass::new(self, now, limit, &Manner::ORDERLY);
         pass.over(&DueKind::ALL.map(Index::Due), now).await?;
         pass.over(&[Index::Terminal], earlier(now, self.settings.retention_ms)).await?;
         let trimmed = self.store.trim_events(earlier(now, self.settings.event_retention_ms), EVENTS_TRIMMED_MAX).await;
@@ -80,115 +79,31 @@ impl<S: Store> Engine<S> {
     /// # Errors
     /// When due work cannot be listed.
     pub async fn next_due(&self) -> Result<Option<TimestampMs>> {
-        let first = list_all(&self.store, &DueKind::ALL.map(Index::Due), &Bounds::first(1)).await?;
-        let finished = list_all(&self.store, &[Index::Terminal], &Bounds::first(1)).await?;
-        let at = |found: &Found| TimestampMs(found.position.major);
-        let purge = finished.first().map(|found| at(found).plus(self.settings.retention_ms));
-        Ok(first.first().map(at).into_iter().chain(purge).min())
+        let first = first_after(self, &DueKind::ALL.map(Index::Due), None).await?;
+        let finished = first_after(self, &[Index::Terminal], None).await?;
+        let purge = finished.map(|at| at.plus(self.settings.retention_ms));
+        Ok(first.into_iter().chain(purge).min())
     }
+}
+
+/// When the first entry of some indexes after a time is due.
+pub(crate) async fn first_after<S: Store>(
+    engine: &Engine<S>,
+    indexes: &[Index],
+    after: Option<TimestampMs>,
+) -> Result<Option<TimestampMs>> {
+    let bounds = Bounds::first(1).after(after.map(|at| Position::end_of(at.0)));
+    let first = list_all(&engine.store, indexes, &bounds).await?;
+    Ok(first.first().map(|found| TimestampMs(found.position.major)))
 }
 
 /// The time `ms` before `now`.
-fn earlier(now: TimestampMs, ms: u64) -> TimestampMs {
+pub(crate) fn earlier(now: TimestampMs, ms: u64) -> TimestampMs {
     TimestampMs(now.0.saturating_sub_unsigned(ms))
 }
 
-/// One pass over due work.
-struct Pass<'e, S> {
-    engine: &'e Engine<S>,
-    now: TimestampMs,
-    limit: usize,
-    report: DueReport,
-    looked_at: usize,
-}
-
-impl<S: Store> Pass<'_, S> {
-    const fn is_over(&self) -> bool {
-        self.report.handled >= self.limit || self.has_looked_enough()
-    }
-
-    const fn has_looked_enough(&self) -> bool {
-        self.looked_at >= self.limit.saturating_add(LOOKED_AT_MAX)
-    }
-
-    /// Handles what stands in some indexes up to a time, page by page. A pass that looked at many in vain is followed by one that
-    /// begins where it stopped, so that whatever stands behind them has its turn too.
-    async fn over(&mut self, indexes: &[Index], until: TimestampMs) -> Result<()> {
-        let mut after = self.engine.poison.take_place(indexes);
-        self.pages(indexes, until, &mut after).await?;
-        if self.has_looked_enough() {
-            self.engine.poison.keep_place(indexes, after);
-        }
-        Ok(())
-    }
-
-    async fn pages(&mut self, indexes: &[Index], until: TimestampMs, after: &mut Option<Position>) -> Result<()> {
-        while !self.is_over() {
-            let bounds = Bounds::first(PAGE).after(after.clone()).until(Position::end_of(until.0));
-            let page = whole_positions(list_all(&self.engine.store, indexes, &bounds).await?);
-            if page.is_empty() {
-                return Ok(());
-            }
-            for found in page {
-                if self.is_over() {
-                    return Ok(());
-                }
-                *after = Some(found.position.clone());
-                self.one(found).await;
-            }
-        }
-        Ok(())
-    }
-
-    async fn one(&mut self, found: Found) {
-        self.looked_at += 1;
-        let kind = match found.index {
-            Index::Due(kind) => kind,
-            _ => DueKind::Retention,
-        };
-        let key = found.key;
-        if self.engine.poison.skips(kind, &key) {
-            return;
-        }
-        let handled = match found.record {
-            Some(record) => self.handle(kind, &key, record).await,
-            None => false,
-        };
-        if handled {
-            self.report.handled += 1;
-            self.engine.poison.cleared(kind, &key);
-        } else {
-            self.report.failed += 1;
-            self.engine.poison.failed(kind, key);
-        }
-    }
-
-    /// Whether the item is another one now.
-    async fn handle(&self, kind: DueKind, key: &Key, record: Record) -> bool {
-        dispatch(self.engine, kind, record.clone(), self.now).await.is_ok() && self.has_changed(key, &record).await
-    }
-
-    async fn has_changed(&self, key: &Key, before: &Record) -> bool {
-        match self.engine.store.read(std::slice::from_ref(key)).await {
-            Ok(found) => found.first().and_then(Option::as_ref) != Some(before),
-            Err(_) => false,
-        }
-    }
-}
-
-/// Cuts a full page so that it does not end between entries of one position: paging on skips all of them.
-fn whole_positions(mut page: Vec<Found>) -> Vec<Found> {
-    if page.len() == PAGE
-        && let Some(last) = page.last().map(|found| found.position.clone())
-        && page.first().is_some_and(|first| first.position != last)
-    {
-        page.retain(|found| found.position != last);
-    }
-    page
-}
-
-/// Hands a due record to the handler of its kind.
-async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, now: TimestampMs) -> Result<()> {
+/// Hands a due record to the handler of its kind; says whether a commit of ours changed it.
+async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, now: TimestampMs) -> Result<bool> {
     match (kind, record) {
         (DueKind::LeaseExpiry, Record::Execution(it)) => {
             lease_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await
@@ -255,6 +170,7 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
     use crate::engine::Settings;
+    use crate::key::Key;
     use crate::memory::MemoryStore;
     use crate::verbs::read_one;
 
@@ -279,7 +195,7 @@ mod tests {
         let sound = delayed(&engine, 21).await;
         clock.advance(100);
         let report = engine.run_due(START.plus(100), 1).await.unwrap();
-        assert_eq!(report, DueReport { handled: 1, failed: 20 });
+        assert_eq!(report, DueReport { handled: 1, elsewhere: 0, failed: 20 });
         let execution: crate::records::Execution =
             read_one(&engine.store, Key::execution(sound)).await.unwrap().unwrap();
         assert!(execution.is_eligible());

@@ -4,14 +4,14 @@ use ff_core::fault::{Fault, is_on};
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
-use crate::ops::flows::projection::project;
+use crate::ops::flows::projection::answer;
 use crate::records::ProjectionMark;
 use crate::store::Store;
 
 /// Projects the flow and answers the mark.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: ProjectionMark, _now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: ProjectionMark, _now: TimestampMs) -> Result<bool> {
     if is_on(Fault::ProjectionForgotten) {
-        return Ok(());
+        return Ok(false);
     }
-    project(engine, record.flow, Some(record)).await.map(drop)
+    answer(engine, record).await
 }

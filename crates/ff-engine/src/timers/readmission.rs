@@ -10,10 +10,11 @@ use crate::key::Key;
 use crate::lifecycle::Subject;
 use crate::records::Execution;
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Makes the execution claimable again; the next claim asks its budgets and quotas anew.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, execution: Execution, _now: TimestampMs) -> Result<()> {
-    engine.run(Readmit { execution: execution.id }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, execution: Execution, _now: TimestampMs) -> Result<bool> {
+    changes(engine, Key::execution(execution.id), Readmit { execution: execution.id }).await
 }
 
 struct Readmit {

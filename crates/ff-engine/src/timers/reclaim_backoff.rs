@@ -11,10 +11,11 @@ use crate::key::Key;
 use crate::lifecycle::Subject;
 use crate::records::Execution;
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Lets claims take the execution over.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
-    engine.run(Open { execution_id: record.id, now }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
+    changes(engine, Key::execution(record.id), Open { execution_id: record.id, now }).await
 }
 
 struct Open {

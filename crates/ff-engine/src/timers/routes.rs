@@ -13,6 +13,7 @@ use crate::records::{Continuation, ContinuationWork};
 use crate::scheduler::parking::{free_routes, held_routes, parked_routes};
 use crate::scheduler::queue::{Seeker, covered_classes};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Who came to a lane.
 #[derive(Clone, Copy)]
@@ -66,14 +67,19 @@ async fn parked_for<S: Store>(engine: &Engine<S>, newcomer: Newcomer<'_>) -> Res
     Ok(parked)
 }
 
-/// Frees one slice, then goes on later or is done.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, continuation: Continuation, _now: TimestampMs) -> Result<()> {
+/// Frees one slice, then goes on later or is done. Says whether it is now further than it was.
+pub(crate) async fn handle<S: Store>(
+    engine: &Engine<S>,
+    continuation: Continuation,
+    _now: TimestampMs,
+) -> Result<bool> {
     let ContinuationWork::OpenRoute { namespace, lane, capabilities, kinds } = &continuation.work else {
-        return Ok(());
+        return Ok(false);
     };
     let parked = parked_for(engine, Newcomer { namespace, lane, capabilities, kinds: kinds.as_ref() }).await?;
     let freed = free_routes(engine, &parked, continuation.after.clone(), engine.settings.slice).await?;
-    engine.run(Advance { continuation, next: freed.next }).await
+    let key = Key::continuation(continuation.home, continuation.id);
+    changes(engine, key, Advance { continuation, next: freed.next }).await
 }
 
 struct Begin {

@@ -11,6 +11,7 @@ use crate::records::{Execution, Settlement};
 use crate::scheduler::admission::free;
 use crate::scheduler::slots::Because;
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 use crate::verbs::read_one;
 
 /// Settles the ownership that just ended, so that the next claim finds its slots free. Whatever fails here is done when the
@@ -26,26 +27,26 @@ async fn settle_latest<S: Store>(engine: &Engine<S>, execution: ExecutionId) -> 
     let Some(found) = found.filter(|found| !found.quota_policy_ids.is_empty()) else { return Ok(()) };
     let pending: Option<Settlement> = read_one(&engine.store, Key::settlement(execution, found.epoch)).await?;
     match pending {
-        Some(settlement) => apply(engine, settlement).await,
+        Some(settlement) => apply(engine, settlement).await.map(drop),
         None => Ok(()),
     }
 }
 
 /// Frees the slots of an ended ownership.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, settlement: Settlement, _now: TimestampMs) -> Result<()> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, settlement: Settlement, _now: TimestampMs) -> Result<bool> {
     apply(engine, settlement).await
 }
 
-/// Frees first and forgets afterwards: a crash in between frees twice, which changes nothing.
-async fn apply<S: Store>(engine: &Engine<S>, settlement: Settlement) -> Result<()> {
+/// Frees first and forgets afterwards: a crash in between frees twice, which changes nothing. Says whether it was there to forget.
+async fn apply<S: Store>(engine: &Engine<S>, settlement: Settlement) -> Result<bool> {
     let Settlement { execution, epoch, quotas, .. } = settlement;
     let mut freed = Ok(());
     for quota in quotas.into_iter().filter(|_| !is_on(Fault::SlotNotFreed)) {
         // One quota that cannot be freed keeps no other waiting.
-        freed = freed.and(free(engine, quota, execution, Because::Settled(epoch)).await);
+        freed = freed.and(free(engine, quota, execution, Because::Settled(epoch)).await.map(drop));
     }
     freed?;
-    engine.run(Settled { execution, epoch }).await
+    changes(engine, Key::settlement(execution, epoch), Settled { execution, epoch }).await
 }
 
 struct Settled {

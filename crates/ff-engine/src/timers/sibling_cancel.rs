@@ -4,7 +4,9 @@ use ff_core::rules::fence::CancelSource;
 use ff_core::{EngineError, Result, TimestampMs};
 
 use super::settlement::settle_now;
+use super::witness::changes;
 use crate::engine::Engine;
+use crate::key::Key;
 use crate::lifecycle::CancelExecution;
 use crate::ops::dependencies::siblings::Cancelled;
 use crate::records::EdgeGroup;
@@ -14,8 +16,8 @@ use crate::store::Store;
 const RETRY_MS: u64 = 30_000;
 
 /// Cancels one slice of the siblings and takes them off the list.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: EdgeGroup, now: TimestampMs) -> Result<()> {
-    let Some(cancel) = record.sibling_cancel.filter(|cancel| cancel.pending) else { return Ok(()) };
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: EdgeGroup, now: TimestampMs) -> Result<bool> {
+    let Some(cancel) = record.sibling_cancel.filter(|cancel| cancel.pending) else { return Ok(false) };
     let mut cancelled = Vec::new();
     let mut next_at = now;
     for sibling in cancel.siblings.into_iter().take(engine.settings.slice.max(1)) {
@@ -33,5 +35,6 @@ pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: EdgeGroup, now:
         cancelled.push(sibling);
     }
     let (downstream, generation) = (record.downstream, record.generation);
-    engine.run(Cancelled { downstream, generation, siblings: cancelled, next_at }).await
+    let done = Cancelled { downstream, generation, siblings: cancelled, next_at };
+    changes(engine, Key::edge_group(downstream, generation), done).await
 }

@@ -9,10 +9,11 @@ use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::records::{Frame, Stored, StreamHead};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Drops a slice of the frames; the head stays due until none is left.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: StreamHead, _now: TimestampMs) -> Result<()> {
-    engine.run(Expire { head: record, slice: engine.settings.slice }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: StreamHead, _now: TimestampMs) -> Result<bool> {
+    changes(engine, record.key(), Expire { head: record, slice: engine.settings.slice }).await
 }
 
 struct Expire {

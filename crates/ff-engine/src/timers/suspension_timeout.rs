@@ -1,6 +1,5 @@
 //! A suspension has waited too long.
 
-use ff_core::backend::Suspension;
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
@@ -8,6 +7,6 @@ use crate::records::Execution;
 use crate::store::Store;
 
 /// Applies the timeout behaviour, if the suspension is still open and due.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
-    engine.expire_suspension(record.id, now).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
+    engine.time_out_suspension(record.id, now).await
 }

@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::key::Key;
 use crate::records::Waitpoint;
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 struct RunOut {
     home: Partition,
@@ -36,6 +37,7 @@ impl Op for RunOut {
 }
 
 /// Closes the waitpoint, if no suspension has bound it meanwhile.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Waitpoint, now: TimestampMs) -> Result<()> {
-    engine.run(RunOut { home: record.home, waitpoint: record.id, now }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Waitpoint, now: TimestampMs) -> Result<bool> {
+    let (home, waitpoint) = (record.home, record.id);
+    changes(engine, Key::waitpoint(home, waitpoint), RunOut { home, waitpoint, now }).await
 }

@@ -10,10 +10,11 @@ use crate::key::Key;
 use crate::ops::workers::announce;
 use crate::records::{Stored, Worker};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 
 /// Sweeps an entry that nobody refreshed.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Worker, _now: TimestampMs) -> Result<()> {
-    engine.run(Sweep { worker: record }).await
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Worker, _now: TimestampMs) -> Result<bool> {
+    changes(engine, record.key(), Sweep { worker: record }).await
 }
 
 struct Sweep {

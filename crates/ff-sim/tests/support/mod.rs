@@ -10,6 +10,7 @@ use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
+use ff_engine::alarms::DueNews;
 use ff_engine::clock::Clock;
 use ff_engine::event::{Event, EventBody, EventPage};
 use ff_engine::index::{Bounds, Index, Listed, Topic};
@@ -177,6 +178,10 @@ impl Store for OtherStore {
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         self.inner.listen(topic)
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.inner.listen_due()
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

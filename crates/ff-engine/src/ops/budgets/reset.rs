@@ -20,9 +20,9 @@ pub(super) async fn reset<S: Store>(engine: &Engine<S>, budget: BudgetId) -> Res
     Ok(ResetBudgetResult::Reset { next_reset_at: reset.period.next_reset_at })
 }
 
-/// Starts a new period if the running one is over.
-pub(crate) async fn when_due<S: Store>(engine: &Engine<S>, budget: BudgetId) -> Result<()> {
-    start_over(engine, budget, true).await.map(drop)
+/// Starts a new period if the running one is over; says whether it was.
+pub(crate) async fn when_due<S: Store>(engine: &Engine<S>, budget: BudgetId) -> Result<bool> {
+    Ok(start_over(engine, budget, true).await?.is_some())
 }
 
 async fn start_over<S: Store>(engine: &Engine<S>, budget: BudgetId, only_if_due: bool) -> Result<Option<Budget>> {

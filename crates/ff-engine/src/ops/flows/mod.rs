@@ -90,6 +90,6 @@ impl<S: Store> Flows for Engine<S> {
     }
 
     async fn project_flow_summary(&self, flow_id: FlowId, _now: TimestampMs) -> Result<bool> {
-        projection::project(self, flow_id, None).await
+        projection::project(self, flow_id).await
     }
 }

@@ -12,15 +12,28 @@ use ff_core::{EngineError, Result, TimestampMs};
 use crate::engine::Engine;
 use crate::index::{Bounds, Index};
 use crate::key::Key;
-use crate::records::{Flow, FlowProjection, ProjectionMark, Record};
+use crate::records::{Flow, FlowProjection, ProjectionMark, Record, Stored};
 use crate::store::{Op, Store, Tx};
+use crate::timers::witness::changes;
 use crate::verbs::read_one;
 
 /// Members read at once.
 const PAGE: usize = 500;
 
-/// Aggregates all members and writes the summary, answering the mark that asked for it, if any; `false` when there is nothing to show.
-pub(crate) async fn project<S: Store>(engine: &Engine<S>, flow: FlowId, mark: Option<ProjectionMark>) -> Result<bool> {
+/// Aggregates all members and writes the summary; `false` when there is nothing to show.
+pub(super) async fn project<S: Store>(engine: &Engine<S>, flow: FlowId) -> Result<bool> {
+    let write = look(engine, flow, None).await?;
+    engine.run(write).await
+}
+
+/// The same, because a mark asked for it; says whether the mark was there to be answered.
+pub(crate) async fn answer<S: Store>(engine: &Engine<S>, mark: ProjectionMark) -> Result<bool> {
+    let key = mark.key();
+    let write = look(engine, mark.flow, Some(mark)).await?;
+    changes(engine, key, write).await
+}
+
+async fn look<S: Store>(engine: &Engine<S>, flow: FlowId, mark: Option<ProjectionMark>) -> Result<WriteProjection> {
     let home = engine.flow_home(flow);
     let began_at = engine.store.now().await?;
     let mut summary = Summary::default();
@@ -28,7 +41,7 @@ pub(crate) async fn project<S: Store>(engine: &Engine<S>, flow: FlowId, mark: Op
         summary.add_purged(&flow);
         summary.add_members(engine, &flow).await?;
     }
-    engine.run(WriteProjection { home, flow, summary, began_at, mark }).await
+    Ok(WriteProjection { home, flow, summary, began_at, mark })
 }
 
 #[derive(Clone, Debug, Default)]

@@ -29,7 +29,9 @@ use revoke::Revoke;
 use super::attempts::Actor;
 use super::check_duration;
 use crate::engine::Engine;
+use crate::key::Key;
 use crate::store::Store;
+use crate::timers::witness::witness;
 
 #[async_trait]
 impl<S: Store> Leases for Engine<S> {
@@ -86,7 +88,7 @@ impl<S: Store> Leases for Engine<S> {
 
     async fn expire_execution(&self, execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> Result<()> {
         self.check_partition(execution_id)?;
-        self.expire(execution_id, phase, now).await
+        self.expire(execution_id, phase, now).await.map(drop)
     }
 
     async fn list_expired_leases(&self, args: ListExpiredLeasesArgs) -> Result<ListExpiredLeasesResult> {
@@ -99,11 +101,12 @@ impl<S: Store> Leases for Engine<S> {
 }
 
 impl<S: Store> Engine<S> {
-    /// Acts on a timer of an execution, if it is really due.
-    pub(crate) async fn expire(&self, execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> Result<()> {
+    /// Acts on a timer of an execution, if it is really due; says whether it was.
+    pub(crate) async fn expire(&self, execution_id: ExecutionId, phase: ExpirePhase, now: TimestampMs) -> Result<bool> {
         let uniform = self.settings.entropy.factor();
-        let owes = self.run(Expire { execution_id, phase, now, uniform }).await?;
+        let expire = Expire { execution_id, phase, now, uniform };
+        let (changed, owes) = witness(self, Key::execution(execution_id), expire).await?;
         self.settle(execution_id, owes).await;
-        Ok(())
+        Ok(changed)
     }
 }

@@ -25,6 +25,7 @@ use crate::lifecycle::BOUND_WAITPOINTS_MAX;
 use crate::records::{Execution, Record};
 use crate::store::Store;
 use crate::timers::settlement::settle_now;
+use crate::timers::witness::changes;
 use crate::verbs::list_of;
 
 use expire::Expire;
@@ -40,6 +41,12 @@ pub(super) fn check_delay(what: &str, ms: u64) -> Result<()> {
 }
 
 impl<S: Store> Engine<S> {
+    /// Applies the timeout of a suspension, if it is open and due; says whether it was.
+    pub(crate) async fn time_out_suspension(&self, execution: ExecutionId, now: TimestampMs) -> Result<bool> {
+        let signal = SignalId::from_uuid(self.mint().await?);
+        changes(self, Key::execution(execution), Expire { execution, now, signal }).await
+    }
+
     async fn check_suspend(&self, args: &SuspendArgs) -> Result<()> {
         validate_suspend(args, self.store.now().await?)?;
         check_delay("resume_delay_ms", args.resume_policy.resume_delay_ms.unwrap_or(0))?;
@@ -126,8 +133,7 @@ impl<S: Store> Suspension for Engine<S> {
 
     async fn expire_suspension(&self, execution_id: ExecutionId, now: TimestampMs) -> Result<()> {
         self.check_partition(execution_id)?;
-        let signal = SignalId::from_uuid(self.mint().await?);
-        self.run(Expire { execution: execution_id, now, signal }).await
+        self.time_out_suspension(execution_id, now).await.map(drop)
     }
 
     async fn list_suspended(

@@ -26,8 +26,8 @@ use remove::{Begin, DropSlice, Progress, Remove};
 const EDGES_MAX: usize = 10_000;
 
 /// Purges an execution that came due by the deployment's retention or its own.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<()> {
-    purge(engine, record.id, engine.settings.retention_ms, now).await.map(drop)
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
+    purge(engine, record.id, engine.settings.retention_ms, now).await
 }
 
 /// Purges one execution if it may go; says whether it did.

@@ -14,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use super::*;
+use crate::alarms::DueNews;
 use crate::clock::ManualClock;
 use crate::engine::Settings;
 use crate::event::EventPage;
@@ -65,6 +66,10 @@ impl Store for Counting {
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         self.store.listen(topic)
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.store.listen_due()
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -1,0 +1,113 @@
+//! Work that somebody waits for, at its time.
+//!
+//! The loop sleeps until the earliest time it knows of. That is a lower bound: entries are removed and move to later times without anybody
+//! telling, and news of an earlier entry just moves the time. When it comes, the loop looks and learns the next one.
+
+use std::time::Duration;
+
+use ff_core::{Result, TimestampMs};
+
+use super::{Context, TimerLoop, after, meters};
+use crate::alarms::{DueNews, UNKNOWN};
+use crate::index::{DueKind, Index};
+use crate::store::Store;
+use crate::timers::first_after;
+use crate::timers::pass::{Manner, Pass};
+
+/// Items of one pass.
+const LIMIT: usize = 1024;
+
+/// For how long to wait for a clock that stands still, as one does that was set back.
+const STILL: Duration = Duration::from_millis(50);
+
+/// Everything is due by then.
+const END_OF_TIME: TimestampMs = TimestampMs(i64::MAX);
+
+pub(super) async fn run<S: Store>(context: Context<S>) -> Result<()> {
+    let kinds: Vec<DueKind> = DueKind::ALL.into_iter().filter(|kind| !kind.is_cleanup()).collect();
+    let indexes: Vec<Index> = kinds.iter().copied().map(Index::Due).collect();
+    let due = Due { manner: context.manner(), context, kinds, indexes };
+    // Listens before it looks, so that nothing is added in between.
+    let mut news = due.context.engine.store.listen_due();
+    while !due.context.is_stopping() {
+        news.start_over();
+        if let Some(wake_at) = due.look().await? {
+            due.sleep(wake_at, &mut news).await?;
+            meters::woke();
+            due.context.board.change(|health| health.wakeups += 1);
+        }
+    }
+    Ok(())
+}
+
+struct Due<S> {
+    context: Context<S>,
+    manner: Manner,
+    kinds: Vec<DueKind>,
+    indexes: Vec<Index>,
+}
+
+impl<S: Store> Due<S> {
+    /// Handles what is due; says when to look again, unless that is right away.
+    async fn look(&self) -> Result<Option<TimestampMs>> {
+        let engine = &*self.context.engine;
+        let now = self.context.now().await?;
+        let sweep_at = after(now, self.context.options.sweep_every);
+        let first = first_after(engine, &self.indexes, None).await?;
+        if !first.is_some_and(|at| at.is_due(now)) {
+            engine.poison.forget_gone(&self.kinds, END_OF_TIME);
+            self.passed(now);
+            return Ok(first.into_iter().chain([sweep_at]).min());
+        }
+        let mut pass = Pass::new(engine, now, LIMIT, &self.manner);
+        pass.over(&self.indexes, now).await?;
+        let Pass { report, is_whole, look_at, late_ms, .. } = pass;
+        self.context.board.change(|health| {
+            health.handled += report.handled as u64;
+            health.elsewhere += report.elsewhere as u64;
+            if report.handled > 0 {
+                health.lateness_ms = late_ms;
+            }
+        });
+        if is_whole {
+            engine.poison.forget_gone(&self.kinds, now);
+            self.passed(now);
+        }
+        // What was handled may be due again, as bulk work is.
+        if !is_whole || report.handled + report.elsewhere > 0 {
+            return Ok(None);
+        }
+        let next = first_after(engine, &self.indexes, Some(now)).await?;
+        let retry = engine.poison.next_retry(&self.kinds);
+        Ok([next, retry, look_at].into_iter().flatten().chain([sweep_at]).min())
+    }
+
+    fn passed(&self, now: TimestampMs) {
+        self.context.board.passed(TimerLoop::Due, now);
+        meters::poisoned(self.context.engine.poison.poisoned());
+    }
+
+    /// Sleeps until a time, or an earlier one if there are news of it.
+    async fn sleep(&self, mut wake_at: TimestampMs, news: &mut DueNews) -> Result<()> {
+        let store = &self.context.engine.store;
+        loop {
+            let woken = self.context.or_stop(async {
+                tokio::select! {
+                    biased;
+                    at = news.before(wake_at) => Some(at),
+                    () = store.sleep_until(wake_at) => None,
+                }
+            });
+            match woken.await {
+                None | Some(Some(UNKNOWN)) => return Ok(()),
+                Some(Some(at)) if at.is_due(self.context.now().await?) => return Ok(()),
+                Some(Some(at)) => wake_at = at,
+                Some(None) if wake_at.is_due(self.context.now().await?) => return Ok(()),
+                Some(None) => {
+                    self.context.or_stop(tokio::time::sleep(STILL)).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Items that fail, stores that panic.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ff_core::backend::layer::BoxFuture;
+use ff_core::cursor::EventCursor;
+use ff_core::error::ContentionKind;
+use ff_core::handle::BackendTag;
+use ff_core::partition::Partition;
+use ff_core::{EngineError, Result};
+
+use super::*;
+use crate::alarms::DueNews;
+use crate::event::EventPage;
+use crate::index::{Bounds, DueKind, Index, Listed, Topic};
+use crate::records::Record;
+use crate::store::Op;
+
+#[tokio::test]
+async fn a_failing_item_is_seen_waits_longer_each_time_and_holds_up_nobody() {
+    let (clock, engine) = on_memory().await;
+    let broken = delayed(&engine, 1, START.plus(100)).await;
+    let sound = delayed(&engine, 2, START.plus(200)).await;
+    engine.store().damage(Key::execution(broken));
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    until_asleep(&timers).await;
+    clock.advance(200);
+    until("the sound one is over", async || is_eligible(&engine, sound).await).await;
+    for (failures, pause) in [(1, 100), (2, 200), (3, 400), (4, 800)] {
+        until_health(&timers, "the next try", |health| health.worst.iter().any(|item| item.failures == failures)).await;
+        let health = timers.health();
+        assert_eq!((health.failing, health.worst[0].kind), (1, DueKind::Delay));
+        assert_eq!(health.worst[0].key, Key::execution(broken));
+        assert_eq!(health.worst[0].is_poisoned(), failures >= 3);
+        let woken = health.wakeups;
+        clock.advance(pause - 1);
+        until_asleep(&timers).await;
+        assert_eq!(timers.health().wakeups, woken, "it waits without looking");
+        clock.advance(1);
+    }
+}
+
+#[tokio::test]
+async fn many_failing_items_do_not_keep_the_timers_busy() {
+    let (clock, engine) = on_memory().await;
+    for n in 0..500 {
+        let id = delayed(&engine, n, START.plus(1)).await;
+        engine.store().damage(Key::execution(id));
+    }
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    until_asleep(&timers).await;
+    clock.advance(1);
+    until_health(&timers, "all have failed", |health| health.failing == 500).await;
+    until_asleep(&timers).await;
+    let woken = timers.health().wakeups;
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert!(timers.health().wakeups <= woken + 1);
+    let sound = delayed(&engine, 1_000, START.plus(2)).await;
+    clock.advance(1);
+    until("the sound one is over", async || is_eligible(&engine, sound).await).await;
+}
+
+#[tokio::test]
+async fn what_failed_and_is_not_due_any_more_is_forgotten() {
+    let (clock, engine) = on_memory().await;
+    let broken = delayed(&engine, 1, START.plus(100)).await;
+    engine.store().damage(Key::execution(broken));
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    until_asleep(&timers).await;
+    clock.advance(100);
+    until_health(&timers, "it failed", |health| health.failing == 1).await;
+    engine.store().lose_index_entries(&Key::execution(broken));
+    clock.advance(100);
+    until_health(&timers, "it is gone", |health| health.failing == 0).await;
+}
+
+/// How a store misbehaves while its counter is not used up.
+#[derive(Clone, Copy)]
+enum Mood {
+    Panics,
+    Refuses,
+}
+
+/// A store whose lists of due work fail a number of times.
+struct Moody {
+    inner: Shared,
+    mood: Mood,
+    left: AtomicU32,
+}
+
+impl Moody {
+    fn list_or_not(&self, indexes: &[Index]) -> Result<()> {
+        if !indexes.contains(&Index::Due(DueKind::Delay))
+            || self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err()
+        {
+            return Ok(());
+        }
+        match self.mood {
+            Mood::Panics => panic!("the store is in a mood"),
+            Mood::Refuses => Err(EngineError::Contention(ContentionKind::RetryExhausted)),
+        }
+    }
+}
+
+impl Store for Moody {
+    const TAG: BackendTag = BackendTag::Memory;
+
+    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
+        self.inner.transact(op).await
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        self.inner.read(keys).await
+    }
+
+    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        self.list_or_not(indexes)?;
+        self.inner.list(indexes, bounds).await
+    }
+
+    async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(crate::index::Position, Key)>> {
+        self.list_or_not(std::slice::from_ref(index))?;
+        self.inner.keys(index, bounds).await
+    }
+
+    async fn count(&self, index: &Index) -> Result<u64> {
+        self.inner.count(index).await
+    }
+
+    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
+        self.inner.events(after, limit).await
+    }
+
+    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
+        self.inner.trim_events(before, limit).await
+    }
+
+    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
+        self.inner.reindex(partition).await
+    }
+
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
+        self.inner.listen(topic)
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.inner.listen_due()
+    }
+
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+        self.inner.sleep_until(at)
+    }
+
+    async fn now(&self) -> Result<TimestampMs> {
+        self.inner.now().await
+    }
+}
+
+/// Runs timers on a store that misbehaves so often; says how long they were down altogether.
+async fn ride_out(mood: Mood, times: u32) -> Duration {
+    let clock = ManualClock::at(START);
+    let engine = open(Moody { inner: memory(&clock), mood, left: AtomicU32::new(0) }).await;
+    let id = delayed(&engine, 1, START.plus(10)).await;
+    clock.advance(10);
+    engine.store().left.store(times, Ordering::Release);
+    let began = tokio::time::Instant::now();
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    // Time stands still while this test is busy.
+    until_health(&timers, "the first restart", |health| health.restarts() == 1).await;
+    let health = timers.health();
+    assert!(health.is_down() && health.due.is_down && !health.cleanup.is_down);
+    assert!(health.due.last_error.is_some());
+    while !is_eligible(&engine, id).await {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let health = timers.health();
+    assert_eq!((health.due.restarts, health.is_down()), (u64::from(times), false));
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_panics_is_started_again_after_a_pause() {
+    let down = ride_out(Mood::Panics, 1).await;
+    assert!((50..=150).contains(&down.as_millis()), "{down:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_keeps_failing_pauses_longer_each_time_up_to_a_bound() {
+    let down = ride_out(Mood::Refuses, 12).await;
+    // 0.1 + 0.2 + … + 25.6 s, then three times 30 s, each from half of it on.
+    assert!((70_000..=141_200).contains(&down.as_millis()), "{down:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_ran_well_for_a_minute_begins_with_the_first_pause() {
+    let clock = ManualClock::at(START);
+    let engine = open(Moody { inner: memory(&clock), mood: Mood::Panics, left: AtomicU32::new(8) }).await;
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(timers.health().due.restarts, 8);
+    engine.store().left.store(1, Ordering::Release);
+    let id = delayed(&engine, 1, START.plus(10)).await;
+    clock.advance(10);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(timers.health().due.restarts, 9);
+    assert!(is_eligible(&engine, id).await);
+}

@@ -1,0 +1,136 @@
+//! What nobody waits for: cleaning up, reconciling, and telling how it goes.
+
+use std::num::NonZeroU16;
+use std::sync::Mutex;
+
+use ff_core::backend::Attempts;
+use ff_core::backend::Claims;
+use ff_core::backend::claims::ClaimPolicy;
+use ff_core::capability::CapabilitySet;
+use ff_core::partition::PartitionCounts;
+use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, KeyName, Metadata, Recorder, SharedString, Unit};
+
+use super::*;
+use crate::index::Index;
+
+#[tokio::test]
+async fn what_has_been_kept_long_enough_goes_with_its_events() {
+    let clock = ManualClock::at(START);
+    let settings = Settings { retention_ms: 60_000, event_retention_ms: 60_000, ..Settings::default() };
+    let engine = Arc::new(Engine::open(memory(&clock), settings).await.unwrap());
+    let minutely =
+        TimerOptions { cleanup_every: Duration::from_secs(60), trim_events_every: Duration::from_secs(60), ..quiet() };
+    let timers = Timers::start(Arc::clone(&engine), minutely);
+    delayed(&engine, 1, START).await;
+    until("it is claimable", async || is_eligible(&engine, id(1)).await).await;
+    let policy = ClaimPolicy::new("w".parse().unwrap(), "w-1".parse().unwrap(), 30_000);
+    let handle = engine.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap().expect("work");
+    engine.complete(&handle, None).await.unwrap();
+    assert!(!engine.store().event_log().is_empty());
+    until_asleep(&timers).await;
+    clock.advance(60_000);
+    until("it is purged", async || execution(&engine, id(1)).await.is_none()).await;
+    until_asleep(&timers).await;
+    clock.advance(60_000);
+    until("its events are gone", async || engine.store().event_log().is_empty()).await;
+}
+
+#[tokio::test]
+async fn every_partition_is_reconciled_within_a_round() {
+    let clock = ManualClock::at(START);
+    let [flow, other] = [4, 1].map(|count| NonZeroU16::new(count).unwrap());
+    let counts = PartitionCounts { flow, budget: other, quota: other };
+    let settings = Settings { counts, ..Settings::default() };
+    let engine = Arc::new(Engine::open(memory(&clock), settings).await.unwrap());
+    for n in 0..4 {
+        delayed(&engine, n, START.plus(1_000_000)).await;
+        engine.store().lose_index_entries(&Key::execution(id(n)));
+    }
+    let in_order = async || engine.store().count(&Index::Created).await.unwrap() == 4;
+    assert!(!in_order().await);
+    let timers =
+        Timers::start(Arc::clone(&engine), TimerOptions { reconcile_every: Duration::from_secs(6), ..quiet() });
+    until_asleep(&timers).await;
+    for step in 0..6 {
+        clock.advance(1_000);
+        let now = START.plus(1_000 * step);
+        until_health(&timers, "the next partition", |health| health.reconcile.last_pass == Some(now)).await;
+        until_asleep(&timers).await;
+    }
+    assert!(in_order().await);
+}
+
+/// Remembers what was recorded, by name and label.
+#[derive(Clone, Default)]
+struct Remembered(Arc<Mutex<Vec<(String, f64)>>>);
+
+struct One(Remembered, String);
+
+impl One {
+    fn add(&self, value: f64) {
+        self.0.0.lock().unwrap().push((self.1.clone(), value));
+    }
+}
+
+impl CounterFn for One {
+    fn increment(&self, value: u64) {
+        self.add(f64::from(u32::try_from(value).unwrap()));
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl HistogramFn for One {
+    fn record(&self, value: f64) {
+        self.add(value);
+    }
+}
+
+impl Remembered {
+    fn one(&self, key: &metrics::Key) -> Arc<One> {
+        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        Arc::new(One(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+    }
+
+    fn sum(&self, name: &str) -> f64 {
+        self.0.lock().unwrap().iter().filter(|(found, _)| found == name).map(|(_, value)| value).sum()
+    }
+}
+
+impl Recorder for Remembered {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &metrics::Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(self.one(key))
+    }
+
+    fn register_gauge(&self, _: &metrics::Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, key: &metrics::Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::from_arc(self.one(key))
+    }
+}
+
+#[tokio::test]
+async fn metrics_tell_what_was_done_how_late_and_what_failed() {
+    let recorder = Remembered::default();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (clock, engine) = on_memory().await;
+    delayed(&engine, 1, START.plus(1_000)).await;
+    let broken = delayed(&engine, 2, START.plus(1_000)).await;
+    engine.store().damage(Key::execution(broken));
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    until_asleep(&timers).await;
+    clock.advance(3_000);
+    until_health(&timers, "both were tried", |health| health.handled == 1 && health.failing == 1).await;
+    assert!((recorder.sum("ff_timer_handled_total{kind=delay}") - 1.0).abs() < f64::EPSILON);
+    assert!((recorder.sum("ff_timer_failed_total{kind=delay}") - 1.0).abs() < f64::EPSILON);
+    assert!((2.0..10.0).contains(&recorder.sum("ff_timer_lateness_seconds{kind=delay}")));
+    assert!(recorder.sum("ff_timer_wakeups_total{}") >= 1.0);
+}
