@@ -56,10 +56,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// What it has handlers for.
+    fn kinds(&self) -> BTreeSet<String> {
+        self.handlers.keys().cloned().collect()
+    }
+
     fn claim_policy(&self, max_wait: Option<Duration>) -> ClaimPolicy {
         ClaimPolicy {
             max_wait_ms: max_wait.map(millis),
             namespaces: Some(BTreeSet::from([self.namespace.clone()])),
+            kinds: Some(self.kinds()),
             ..ClaimPolicy::new(self.worker_id.clone(), self.instance_id.clone(), millis(self.lease_ttl))
         }
     }

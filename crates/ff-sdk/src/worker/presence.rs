@@ -19,6 +19,7 @@ pub(super) async fn register(shared: &Shared) -> Result<(), EngineError> {
         namespace: shared.namespace.clone(),
         lanes: shared.lanes.clone(),
         capabilities: shared.capabilities.tokens.clone(),
+        kinds: Some(shared.kinds()),
         liveness_ttl_ms: millis(shared.liveness_ttl),
     };
     shared.backend.register_worker(args).await.map(|_| ())
