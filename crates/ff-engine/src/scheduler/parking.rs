@@ -146,6 +146,9 @@ pub(super) fn eligible_index(class: &LaneClass) -> Index {
 
 /// Parks heads of classes that no live registered worker serves; a worker that does frees them when it registers or beats.
 pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[LaneClass]) -> Result<()> {
+    if uncovered.is_empty() {
+        return Ok(());
+    }
     let now = engine.store.now().await?;
     let known = engine.hands.known();
     let unknown: Vec<&LaneClass> = uncovered.iter().filter(|class| !known.has(class, now)).collect();

@@ -63,3 +63,122 @@ impl Op for Expire {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::backend::claims::ClaimPolicy;
+    use ff_core::backend::ingress::CreateExecutionArgs;
+    use ff_core::backend::{Attempts, Claims, Ingress};
+    use ff_core::capability::CapabilitySet;
+    use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::Settings;
+    use crate::memory::MemoryStore;
+    use crate::verbs::list_of;
+
+    const START: TimestampMs = TimestampMs(1_700_000_000_000);
+    const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
+    struct Scene {
+        engine: Engine<MemoryStore>,
+        clock: ManualClock,
+    }
+
+    impl Scene {
+        async fn open(spans: bool) -> Self {
+            let clock = ManualClock::at(START);
+            let store = MemoryStore::new(Arc::new(clock.clone()));
+            let store = if spans { store.spanning_partitions() } else { store };
+            Self { engine: Engine::open(store, Settings::default()).await.unwrap(), clock }
+        }
+
+        async fn submit(&self, delay_until: Option<TimestampMs>) {
+            let args = CreateExecutionArgs::new(None, Namespace::new("acme").unwrap(), lane(), "mail");
+            self.engine.create_execution(CreateExecutionArgs { delay_until, ..args }).await.unwrap();
+        }
+
+        async fn finish(&self) {
+            let (worker, instance) = (WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap());
+            let policy = ClaimPolicy::new(worker, instance, 30_000);
+            let handle = self.engine.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap().expect("work");
+            self.engine.complete(&handle, None).await.unwrap();
+        }
+
+        async fn pass(&self, ms: u64) {
+            self.clock.advance(ms);
+            self.engine.run_due(self.engine.store.now().await.unwrap(), 100).await.unwrap();
+        }
+
+        async fn classes(&self) -> Vec<LaneClass> {
+            list_of(&self.engine.store, Index::ClassesOfLane(lane()), Bounds::first(10)).await.unwrap()
+        }
+    }
+
+    fn lane() -> LaneId {
+        LaneId::new("default").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_class_that_nothing_comes_into_for_a_day_is_forgotten_until_something_does() {
+        for spans in [false, true] {
+            let scene = Scene::open(spans).await;
+            for _ in 0..2 {
+                scene.submit(None).await;
+                scene.finish().await;
+                scene.pass(DAY_MS - 1).await;
+                assert_eq!(scene.classes().await.len(), 1);
+                scene.pass(1).await;
+                assert_eq!(scene.classes().await, []);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_now_and_then_keeps_its_class_known_without_a_write_each_time() {
+        for spans in [false, true] {
+            let scene = Scene::open(spans).await;
+            scene.submit(None).await;
+            scene.pass(DAY_MS / 2 - 1).await;
+            scene.submit(None).await;
+            assert_eq!(scene.classes().await[0].used_at, START, "still fresh");
+            scene.pass(1).await;
+            scene.submit(None).await;
+            assert_eq!(scene.classes().await[0].used_at, START.plus(DAY_MS / 2));
+            for _ in 0..3 {
+                scene.finish().await;
+            }
+            scene.pass(DAY_MS / 2).await;
+            assert_eq!(scene.classes().await.len(), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_class_is_kept_for_work_that_is_not_in_its_queue() {
+        let scene = Scene::open(false).await;
+        scene.submit(Some(START.plus(2 * DAY_MS + 1))).await;
+        for days in 1..=2 {
+            scene.pass(DAY_MS).await;
+            assert_eq!(scene.classes().await[0].used_at, START.plus(days * DAY_MS));
+        }
+        scene.pass(1).await;
+        scene.finish().await;
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_in_while_a_class_expires_keeps_it() {
+        let scene = Scene::open(false).await;
+        scene.submit(None).await;
+        scene.finish().await;
+        scene.clock.advance(DAY_MS);
+        let found = scene.classes().await.remove(0);
+        // It was found unused, and then this comes.
+        scene.submit(None).await;
+        scene.engine.run(Expire { record: found, in_use: false }).await.unwrap();
+        assert_eq!(scene.classes().await[0].used_at, START.plus(DAY_MS));
+        scene.finish().await;
+    }
+}
