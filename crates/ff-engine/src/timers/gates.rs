@@ -236,7 +236,7 @@ impl Act {
             timeout_signal: None,
         });
         if let Some(mut attempt) = tx.get::<Attempt>(Key::attempt(execution.id, execution.attempt_index)).await? {
-            attempt.park(now);
+            attempt.take_away(now);
             tx.put(attempt);
         }
         released(tx, &subject, release, ReleaseReason::Suspend);
