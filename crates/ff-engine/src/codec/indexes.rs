@@ -102,6 +102,7 @@ indexes! {
     43 Created,
     44 Tagged(key, value),
     45 SpendingOf(execution),
+    46 StepsOf(execution),
 }
 
 /// The bytes that name one queue of claimable work.

@@ -285,6 +285,7 @@ impl Execution {
             attempt_id: self.attempt_id,
             flow_id: self.flow_id,
             namespace: self.namespace.clone(),
+            replay_count: self.replay_count,
         }
     }
 
@@ -438,6 +439,7 @@ pub struct Fence {
     pub attempt_id: Option<AttemptId>,
     pub flow_id: Option<FlowId>,
     pub namespace: Namespace,
+    pub replay_count: u32,
 }
 
 impl Fence {
