@@ -234,6 +234,7 @@ impl Act {
             closed: None,
             trigger: None,
             timeout_signal: None,
+            life: execution.replay_count,
         });
         if let Some(mut attempt) = tx.get::<Attempt>(Key::attempt(execution.id, execution.attempt_index)).await? {
             attempt.take_away(now);

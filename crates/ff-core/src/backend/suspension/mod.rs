@@ -2,6 +2,7 @@
 
 mod args;
 mod condition;
+mod resumption;
 
 pub use args::{
     AdditionalWaitpointBinding, ListSuspendedPage, NO_TIMEOUT_MS, ResumeExecutionArgs, ResumeExecutionResult,
@@ -10,6 +11,7 @@ pub use args::{
     TIMEOUT_SIGNAL_NAME, TIMEOUT_SOURCE_TYPE, WaitpointBinding, suspend_dedup_ttl_ms,
 };
 pub use condition::{ConditionKind, CountKind, ResumeCondition, SignalMatcher};
+pub use resumption::Resumption;
 
 use async_trait::async_trait;
 
@@ -47,6 +49,20 @@ pub trait Suspension: Send + Sync {
     ///
     /// Empty when the attempt never resumed; no lease is needed. A resume by timeout shows the timeout's own signal.
     async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>>;
+
+    /// The suspensions since the execution was created or last replayed that ended in a resume, oldest first, after an ordinal if one is
+    /// given, each with the signals that satisfied it as [`observe_signals`](Self::observe_signals) shows them. Whoever runs the
+    /// execution finds every earlier answer here, also when the attempt that got it was lost. A limit over 1000 counts as 1000.
+    ///
+    /// Errors: `NotFound(execution)`.
+    async fn list_resumptions(
+        &self,
+        _execution_id: ExecutionId,
+        _after: Option<u32>,
+        _limit: u32,
+    ) -> Result<Vec<Resumption>> {
+        Err(EngineError::Unavailable { op: "list_resumptions" })
+    }
 
     /// Resumes regardless of the condition and closes the suspension with all its waitpoints.
     ///
@@ -90,6 +106,15 @@ impl<B: Suspension, L: Around> Suspension for Layered<B, L> {
 
     async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>> {
         self.layer.around("observe_signals", self.inner.observe_signals(handle)).await
+    }
+
+    async fn list_resumptions(
+        &self,
+        execution_id: ExecutionId,
+        after: Option<u32>,
+        limit: u32,
+    ) -> Result<Vec<Resumption>> {
+        self.layer.around("list_resumptions", self.inner.list_resumptions(execution_id, after, limit)).await
     }
 
     async fn resume_execution(&self, args: ResumeExecutionArgs) -> Result<ResumeExecutionResult> {
