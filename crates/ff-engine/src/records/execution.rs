@@ -10,6 +10,7 @@ use ff_core::ids::{
 };
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{EligibilityState, LifecyclePhase, OwnershipState, PublicState, StateVector};
+use ff_core::trace::TraceContext;
 use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
@@ -471,6 +472,8 @@ pub struct Definition {
     pub payload_encoding: Option<String>,
     pub creator_identity: String,
     pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<TraceContext>,
 }
 
 impl Stored for Definition {
