@@ -100,6 +100,7 @@ async fn submit(caller: &Caller) -> Result<()> {
         delay_until: None,
         execution_deadline_at: None,
         join: None,
+        trace_context: None,
     };
     let edge = |step: usize| FlowEdge {
         from: format!("step-{}", step - 1),

@@ -21,6 +21,7 @@ pub mod tag;
 pub(crate) mod testing;
 pub mod time;
 pub mod token;
+pub mod trace;
 mod wire;
 pub mod words;
 

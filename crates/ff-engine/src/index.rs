@@ -22,6 +22,8 @@ pub enum Index {
     FramesOf(ExecutionId, AttemptIndex),
     /// Suspension episodes of an execution, by ordinal.
     SuspensionsOf(ExecutionId),
+    /// Steps of an execution, by life and name.
+    StepsOf(ExecutionId),
     /// All waitpoints of an execution, by id.
     WaitpointsOf(ExecutionId),
     /// Pending and active waitpoints of an execution, by id.
@@ -245,6 +247,7 @@ impl Index {
             | Self::OpenWaitpointsNamed(id, _)
             | Self::DedupsOf(id)
             | Self::GroupsInto(id) => Some(Key::execution(*id)),
+            Self::StepsOf(id) => Some(Key::step_head(*id)),
             Self::FramesOf(id, index) => Some(Key::stream_head(*id, *index)),
             Self::SignalsOf(home, waitpoint) => Some(Key::waitpoint(*home, *waitpoint)),
             Self::MembersOf(home, flow)

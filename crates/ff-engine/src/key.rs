@@ -44,6 +44,8 @@ pub enum Name {
     Waitpoint(WaitpointId),
     Signal(WaitpointId, SignalId),
     SignalTally(ExecutionId),
+    StepHead(ExecutionId),
+    Step(ExecutionId, u32, String),
     Dedup(DedupScope),
     Settlement(ExecutionId, LeaseEpoch),
     Flow(FlowId),
@@ -120,6 +122,10 @@ impl Key {
         suspension => Suspension(ordinal: u32),
         /// Counters of signals.
         signal_tally => SignalTally(),
+        /// How many steps an execution has.
+        step_head => StepHead(),
+        /// One step of one life of an execution.
+        step => Step(life: u32, name: String),
         /// What ending one ownership owes to other partitions.
         settlement => Settlement(epoch: LeaseEpoch),
         /// Inbound edges of an execution, as one decision.

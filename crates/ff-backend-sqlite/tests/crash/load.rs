@@ -218,6 +218,7 @@ impl Caller {
             delay_until: None,
             execution_deadline_at: None,
             join: None,
+            trace_context: None,
         };
         let edge = |from: &str, to: &str| FlowEdge {
             from: from.to_owned(),

@@ -220,6 +220,7 @@ impl Caller {
             delay_until: None,
             execution_deadline_at: None,
             join: None,
+            trace_context: None,
         };
         let (from, to) = ("a".to_owned(), "b".to_owned());
         let args = SubmitFlowArgs {

@@ -8,6 +8,7 @@ pub(crate) mod owner;
 mod park;
 mod progress;
 mod replay;
+mod steps;
 
 use crate::Case;
 
@@ -20,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         park::cases(),
         progress::cases(),
         replay::cases(),
+        steps::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

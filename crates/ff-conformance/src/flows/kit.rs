@@ -45,6 +45,7 @@ pub(crate) fn node(name: &str) -> FlowNode {
         delay_until: None,
         execution_deadline_at: None,
         join: None,
+        trace_context: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ff_core::Blob;
 use ff_core::backend::attempts::FailureReason;
+use ff_core::backend::flows::{FlowNode, SpawnChild};
 use ff_core::backend::ingress::{CreateExecutionArgs, ReplayExecutionArgs};
 use ff_core::backend::leases::RevokeLeaseArgs;
 use ff_core::error::ValidationKind;
@@ -11,11 +12,13 @@ use ff_core::ids::{AttemptIndex, ExecutionId};
 use ff_core::policy::{ExecutionPolicy, PolicyDocument, RetryPolicy};
 use ff_core::rules::retry::FailureClass;
 use ff_core::state::{AttemptState, BlockingReason, LifecyclePhase, OwnershipState, PublicState, TerminalOutcome};
+use ff_core::trace::TraceContext;
 
 use crate::cases;
 use crate::expect::invalid;
+use crate::flows::kit;
 use crate::harness::Damage;
-use crate::stage::{chain, suspend};
+use crate::stage::{chain, replay, suspend};
 use crate::world::{LEASE_MS, World};
 
 cases!["inspection::reads":
@@ -26,6 +29,8 @@ cases!["inspection::reads":
     an_attempt_that_is_due_is_not_described_as_current,
     a_suspended_execution_shows_its_waitpoint,
     a_context_gives_the_input_byte_for_byte,
+    a_context_tells_where_the_handler_stands,
+    a_trace_context_reaches_the_handler,
     a_context_of_nothing_is_invalid,
     attempts_are_counted_from_the_first_claim,
     the_flow_of_a_member_is_found,
@@ -137,6 +142,55 @@ async fn a_context_gives_the_input_byte_for_byte(world: World) {
     assert_eq!((context.input_payload, context.execution_kind.as_str()), (bytes, "task"));
     assert_eq!((context.tags, context.payload_encoding.as_deref()), (tags, Some("application/octet-stream")));
     assert!(context.inputs.is_empty());
+}
+
+async fn a_context_tells_where_the_handler_stands(world: World) {
+    let id = world.create_with(&retrying()).await;
+    let seen = async || {
+        let context = world.backend.read_execution_context(id).await.unwrap();
+        (context.attempt_index.0, context.retry_count, context.replay_count, context.suspension_count)
+    };
+    assert_eq!(seen().await, (0, 0, 0, 0));
+    let handle = world.claim().await.expect("claimable");
+    world.backend.fail(&handle, FailureReason::new("broken"), FailureClass::Transient).await.unwrap();
+    world.pass(60_000).await;
+    let handle = world.claim().await.expect("retried");
+    assert_eq!(seen().await, (1, 1, 0, 0));
+    suspend(&world, &handle).await;
+    assert_eq!(seen().await, (1, 1, 0, 1));
+    kit::cancel(&world, id).await;
+    replay(&world, id).await;
+    world.claim().await.expect("replayed");
+    assert_eq!(seen().await, (2, 0, 1, 1));
+    let context = world.backend.read_execution_context(id).await.unwrap();
+    assert_eq!((context.namespace, context.lane_id, context.flow_id), (world.namespace(), world.lane(), None));
+    let (flow, members) = chain(&world, 1).await;
+    let context = world.backend.read_execution_context(members[0]).await.unwrap();
+    assert_eq!(context.flow_id, Some(flow));
+}
+
+async fn a_trace_context_reaches_the_handler(world: World) {
+    let trace = TraceContext {
+        traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned(),
+        tracestate: Some("vendor=value".to_owned()),
+    };
+    let traced = CreateExecutionArgs { trace_context: Some(trace.clone()), ..world.submission() };
+    let seen = async |id| world.backend.read_execution_context(id).await.unwrap().trace_context;
+    let id = world.submit(traced.clone()).await;
+    assert_eq!(seen(id).await, Some(trace.clone()));
+    let handle = world.claim().await.expect("claimable");
+    let spawned = SpawnChild { trace_context: Some(trace.clone()), ..SpawnChild::new("a", "step", "") };
+    let children = vec![spawned, SpawnChild::new("b", "step", "")];
+    let ids = world.backend.spawn_children(&handle, children).await.unwrap();
+    assert_eq!((seen(ids[0]).await, seen(ids[1]).await), (Some(trace.clone()), None));
+    let node = FlowNode { trace_context: Some(trace.clone()), ..kit::node("traced") };
+    let graph = kit::submit(&world, vec![node, kit::node("plain")], Vec::new()).await;
+    assert_eq!((seen(graph.id("traced")).await, seen(graph.id("plain")).await), (Some(trace.clone()), None));
+    for bad in ["", "00-00000000000000000000000000000000-00f067aa0ba902b7-01"] {
+        let trace = TraceContext { traceparent: bad.to_owned(), ..trace.clone() };
+        let args = CreateExecutionArgs { trace_context: Some(trace), ..world.submission() };
+        invalid(world.backend.create_execution(args).await, ValidationKind::InvalidInput);
+    }
 }
 
 async fn a_context_of_nothing_is_invalid(world: World) {

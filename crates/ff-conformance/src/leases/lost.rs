@@ -9,12 +9,14 @@ use ff_core::backend::leases::{AwaitLostLeasesArgs, ExpirePhase, LeaseLoss, Lost
 use ff_core::backend::workers::RegisterWorkerArgs;
 use ff_core::error::ValidationKind;
 use ff_core::handle::{BackendTag, Handle};
-use ff_core::ids::FenceTriple;
+use ff_core::ids::{BudgetId, FenceTriple};
+use ff_core::policy::ExecutionPolicy;
 use ff_core::rules::fence::CancelSource;
 use ff_core::rules::retry::FailureClass;
 use ff_core::rules::waiting::WAIT_MS_MAX;
 use ff_core::state::PublicState;
 use futures_util::future::join;
+use serde_json::json;
 
 use crate::attempts::owner::{
     Act, CALLS, Form, Owner, UNTIL, act, cancellation, completion, lose, own, own_with, purge, reclaim_as, resume_as,
@@ -24,7 +26,7 @@ use crate::cases;
 use crate::expect::invalid;
 use crate::harness::Damage;
 use crate::patience::{is_waiting, keeps_waiting, settle};
-use crate::stage::suspend;
+use crate::stage::{self, suspend};
 use crate::world::{LEASE_MS, World, worker};
 
 cases!["leases":
@@ -35,6 +37,7 @@ cases!["leases":
     an_attempt_timeout_is_heard_at_once,
     a_deadline_is_heard_at_once,
     what_an_operator_completes_is_heard_at_once,
+    what_a_budget_takes_away_is_heard_at_once,
     an_expiry_that_the_timers_mark_is_heard_at_once,
     a_lease_that_runs_out_is_lost_before_anybody_marks_it,
     the_earliest_lease_ends_the_wait_at_its_end,
@@ -153,6 +156,25 @@ async fn what_an_operator_completes_is_heard_at_once(world: World) {
     })
     .await;
     assert_eq!(told, [lost(&owner, LeaseLoss::Ended { public_state: PublicState::Completed })]);
+}
+
+async fn what_a_budget_takes_away_is_heard_at_once(world: World) {
+    let id = world.uuid();
+    let budget = json!({
+        "budget_id": id, "namespace": "acme", "dimensions": ["usd"], "hard_limits": [5], "soft_limits": [0],
+        "scope_type": "policy", "scope_id": "", "on_hard_limit": "suspend", "on_soft_limit": "warn",
+        "reset_interval_ms": 0,
+    });
+    world.backend.create_budget(stage::args(budget)).await.unwrap();
+    let budget = BudgetId::from_uuid(id);
+    let owner = own_with(&world, &ExecutionPolicy { budget_ids: vec![budget], ..ExecutionPolicy::default() }).await;
+    let usage = json!({"dimensions": ["usd"], "deltas": [6]});
+    let told = heard(&world, &[&owner], async {
+        world.backend.report_usage_admin(budget, stage::args(usage)).await.unwrap();
+        world.run_due().await;
+    })
+    .await;
+    assert_eq!(told, [lost(&owner, LeaseLoss::Ended { public_state: PublicState::Suspended })]);
 }
 
 async fn an_expiry_that_the_timers_mark_is_heard_at_once(world: World) {

@@ -6,6 +6,7 @@ pub(crate) mod fixtures;
 mod listing;
 mod neighbours;
 mod resume;
+mod resumptions;
 mod suspend;
 mod timeouts;
 mod validation;
@@ -19,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         fences::cases(),
         bindings::cases(),
         resume::cases(),
+        resumptions::cases(),
         timeouts::cases(),
         listing::cases(),
         neighbours::cases(),

@@ -1,5 +1,7 @@
 //! An attempt reports, ends or parks.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -187,6 +189,9 @@ pub enum CancelExecutionResult {
     },
 }
 
+/// Most steps of one life of an execution.
+pub const STEPS_MAX: u32 = 1_000;
+
 /// What an attempt does with the execution it owns.
 ///
 /// Calls that take a handle fail in this order: a foreign or altered handle (`Validation`), `NotFound(execution)`,
@@ -255,6 +260,23 @@ pub trait Attempts: Send + Sync {
     ///
     /// Errors: those of the handle. A repeated call succeeds.
     async fn wait_children(&self, handle: &Handle) -> Result<()>;
+
+    /// Remembers a value under a name for as long as the execution is not replayed, whoever owns it later. The first value of a name
+    /// stays; answers what is remembered. Fenced like [`progress`](Self::progress): neither renewals nor progress get in its way.
+    ///
+    /// Errors: `Validation(InvalidInput)` for a name that is empty or not a free string, those of the handle,
+    /// `Validation(PayloadTooLarge)` for more bytes than a result may have, `Validation(InvalidInput)` (`too_many_steps`)
+    /// beyond [`STEPS_MAX`].
+    async fn save_step(&self, handle: &Handle, name: &str, value: Blob) -> Result<Blob> {
+        Err(EngineError::Unavailable { op: "save_step" })
+    }
+
+    /// Everything that was remembered since the execution was created or last replayed, by name.
+    ///
+    /// Errors: `NotFound(execution)`.
+    async fn read_steps(&self, execution_id: ExecutionId) -> Result<BTreeMap<String, Blob>> {
+        Err(EngineError::Unavailable { op: "read_steps" })
+    }
 }
 
 forward! { Attempts,
@@ -270,6 +292,8 @@ forward! { Attempts,
     cancel_execution(args: CancelExecutionArgs) -> CancelExecutionResult => Safe;
     delay(handle: &Handle, delay_until: TimestampMs) -> () => Safe;
     wait_children(handle: &Handle) -> () => Safe;
+    save_step(handle: &Handle, name: &str, value: Blob) -> Blob => Safe;
+    read_steps(execution_id: ExecutionId) -> BTreeMap<String, Blob> => Safe;
 }
 
 #[cfg(test)]

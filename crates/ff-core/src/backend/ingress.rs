@@ -12,6 +12,7 @@ use crate::ids::{ExecutionId, LaneId, Namespace};
 use crate::policy::PolicyDocument;
 use crate::state::{LaneState, PublicState};
 use crate::time::TimestampMs;
+use crate::trace::TraceContext;
 
 /// One unit of work to admit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,9 @@ pub struct CreateExecutionArgs {
     /// Expires at this time whatever it is doing; overrides the policy's relative deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_deadline_at: Option<TimestampMs>,
+    /// The trace it belongs to; handed to its handlers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<TraceContext>,
 }
 
 impl CreateExecutionArgs {
@@ -78,6 +82,7 @@ impl CreateExecutionArgs {
             policy: None,
             delay_until: None,
             execution_deadline_at: None,
+            trace_context: None,
         }
     }
 

@@ -152,6 +152,7 @@ mod tests {
             delay_until: None,
             execution_deadline_at: None,
             join: None,
+            trace_context: None,
         }
     }
 

@@ -83,6 +83,7 @@ kinds! {
         Continuation = Continuation, Budget = Budget, Ledger = Ledger, QuotaPolicy = QuotaPolicy,
         QuotaUsage = QuotaUsage, Admission = Admission, WindowEntry = WindowEntry, Worker = Worker, Lane = Lane,
         LaneClass = LaneClass, ScopeBinding = ScopeBinding, KeyringRecord = Keyring, Deployment = Deployment,
+        StepHead = StepHead, Step = Step,
     }
 }
 

@@ -104,6 +104,7 @@ indexes! {
     44 Tagged(key, value),
     45 SpendingOf(execution),
     46 RouteHeld(namespace, lane, route),
+    47 StepsOf(execution),
 }
 
 /// The bytes that name one queue of claimable work.

@@ -83,6 +83,8 @@ names! {
         14 SignalTally(),
         15 Settlement(epoch),
         16 EdgeGroup(generation),
+        17 StepHead(),
+        18 Step(life, name),
     }
     of_partition {
         1 Waitpoint(id),

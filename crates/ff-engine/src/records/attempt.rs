@@ -56,7 +56,7 @@ pub struct Attempt {
     /// What a failure carried for programs, byte for byte.
     pub detail: Option<Blob>,
     pub lineage: Option<Lineage>,
-    /// Somebody else ended it while its owner held it, and the owner may not know.
+    /// Somebody else ended or parked it while its owner held it, and the owner may not know.
     #[serde(default)]
     pub taken: bool,
 }
@@ -66,6 +66,12 @@ impl Attempt {
     pub fn park(&mut self, now: TimestampMs) {
         self.lifecycle = AttemptLifecycle::Suspended;
         self.suspended_at = Some(now);
+    }
+
+    /// Parks it while its owner holds it, without asking the owner.
+    pub fn take_away(&mut self, now: TimestampMs) {
+        self.taken = self.lifecycle == AttemptLifecycle::Started;
+        self.park(now);
     }
 
     /// A new owner continues it.
@@ -78,6 +84,7 @@ impl Attempt {
         now: TimestampMs,
     ) {
         self.lifecycle = AttemptLifecycle::Started;
+        self.taken = false;
         self.lease_id = lease_id;
         self.lease_epoch = epoch;
         self.worker_id = worker_id;

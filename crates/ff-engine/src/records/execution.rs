@@ -9,6 +9,7 @@ use ff_core::ids::{
 };
 use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{EligibilityState, LifecyclePhase, OwnershipState, PublicState, StateVector};
+use ff_core::trace::TraceContext;
 use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
@@ -273,6 +274,7 @@ impl Execution {
             attempt_id: self.attempt_id,
             flow_id: self.flow_id,
             namespace: self.namespace.clone(),
+            replay_count: self.replay_count,
         }
     }
 
@@ -431,6 +433,7 @@ pub struct Fence {
     pub attempt_id: Option<AttemptId>,
     pub flow_id: Option<FlowId>,
     pub namespace: Namespace,
+    pub replay_count: u32,
 }
 
 impl Fence {
@@ -462,6 +465,8 @@ pub struct Definition {
     pub payload_encoding: Option<String>,
     pub creator_identity: String,
     pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<TraceContext>,
 }
 
 impl Stored for Definition {

@@ -13,6 +13,7 @@ mod global;
 mod grant;
 mod pending_work;
 mod quota;
+mod step;
 mod stream;
 mod suspension;
 mod transitions;
@@ -37,6 +38,7 @@ pub use global::{Deployment, KeyringRecord, Lane, ScopeBinding};
 pub use grant::{Grant, GrantKind};
 pub use pending_work::{Continuation, ContinuationWork, Settlement};
 pub use quota::{Admission, QuotaPolicy, QuotaUsage, WindowEntry};
+pub use step::{Step, StepHead};
 pub(crate) use stream::frame_position;
 pub use stream::{Frame, StreamHead, Summary};
 pub use suspension::{Signal, SignalTally, Suspension, Waitpoint};
@@ -120,5 +122,5 @@ records! {
     Execution, Fence, Definition, Payload, Outcome, Progress, ExecutionTags, Attempt, AttemptUsage, Grant, StreamHead, Frame,
     Summary, Suspension, Waitpoint, Signal, SignalTally, Dedup, Settlement, Flow, FlowTags, Edge, EdgeGroup, FlowProjection,
     ProjectionMark, CancelAck, Continuation, Budget, Ledger, QuotaPolicy, QuotaUsage, Admission, WindowEntry, Worker, Lane,
-    LaneClass, ScopeBinding, KeyringRecord, Deployment,
+    LaneClass, ScopeBinding, KeyringRecord, Deployment, StepHead, Step,
 }

@@ -40,6 +40,9 @@ pub struct Suspension {
     pub trigger: Option<ResumeTrigger>,
     /// The signal recorded by a timeout that resumed it.
     pub timeout_signal: Option<MatchedSignal>,
+    /// How often the execution had been replayed when it began.
+    #[serde(default)]
+    pub life: u32,
 }
 
 impl Suspension {

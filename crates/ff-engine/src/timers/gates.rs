@@ -234,9 +234,10 @@ impl Act {
             closed: None,
             trigger: None,
             timeout_signal: None,
+            life: execution.replay_count,
         });
         if let Some(mut attempt) = tx.get::<Attempt>(Key::attempt(execution.id, execution.attempt_index)).await? {
-            attempt.park(now);
+            attempt.take_away(now);
             tx.put(attempt);
         }
         released(tx, &subject, release, ReleaseReason::Suspend);

@@ -1,5 +1,6 @@
 //! What must not be done twice, and sleeping.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -87,10 +88,13 @@ impl Context {
         Ok(stored)
     }
 
-    async fn steps(&self) -> TaskResult<MutexGuard<'_, std::collections::BTreeMap<String, Blob>>> {
-        let read = async || Ok(Mutex::new(self.guarded(self.backend().read_steps(self.execution_id())).await?));
-        let steps = self.0.steps.get_or_try_init(read).await?;
+    async fn steps(&self) -> TaskResult<MutexGuard<'_, BTreeMap<String, Blob>>> {
+        let steps = self.0.steps.get_or_try_init(|| self.read_steps()).await?;
         Ok(steps.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn read_steps(&self) -> TaskResult<Mutex<BTreeMap<String, Blob>>> {
+        Ok(Mutex::new(self.guarded(self.backend().read_steps(self.execution_id())).await?))
     }
 }
 

@@ -61,6 +61,7 @@ fn node(world: &World, namespace: &Namespace, label: &str, join: Option<EdgeDepe
         delay_until: world.rng().chance(10).then(|| world.now().plus(3_000)),
         execution_deadline_at: None,
         join,
+        trace_context: None,
     }
 }
 

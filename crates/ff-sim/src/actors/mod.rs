@@ -2,6 +2,7 @@
 
 mod budget_keeper;
 mod flow_builder;
+mod handler;
 mod handles;
 mod operator;
 mod reader;
@@ -42,9 +43,10 @@ macro_rules! actions {
 }
 pub(crate) use actions;
 
-const ACTORS: [&[Action]; 9] = [
+const ACTORS: [&[Action]; 10] = [
     submitter::ACTIONS,
     worker::ACTIONS,
+    handler::ACTIONS,
     suspender::ACTIONS,
     operator::ACTIONS,
     signaller::ACTIONS,

@@ -19,7 +19,7 @@ async fn look_at_execution(world: &World) {
     let id = world.rng().pick_recent(&world.memory().executions).copied();
     let Some(id) = id else { return };
     let engine = world.engine();
-    match world.rng().below(6) {
+    match world.rng().below(9) {
         0 => drop(world.call(Call::new("describe_execution", id.to_string()), engine.describe_execution(id)).await),
         1 => drop(world.call(Call::new("read_execution_info", id.to_string()), engine.read_execution_info(id)).await),
         2 => drop(world.call(Call::new("get_execution_result", id.to_string()), engine.get_execution_result(id)).await),
@@ -31,6 +31,12 @@ async fn look_at_execution(world: &World) {
                     .call(Call::new("list_pending_waitpoints", id.to_string()), engine.list_pending_waitpoints(args))
                     .await,
             );
+        }
+        5 => drop(world.call(Call::new("await_outcome", id.to_string()), engine.await_outcome(id, 0)).await),
+        6 => drop(world.call(Call::new("read_steps", id.to_string()), engine.read_steps(id)).await),
+        7 => {
+            let call = Call::new("list_resumptions", id.to_string());
+            drop(world.call(call, engine.list_resumptions(id, None, 10)).await);
         }
         _ => {
             let call = Call::new("evaluate_flow_eligibility", id.to_string());

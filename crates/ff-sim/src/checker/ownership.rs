@@ -124,6 +124,7 @@ fn concerns(change: &Change, id: ExecutionId) -> bool {
         }
         Name::Attempt(owner, _) | Name::StreamHead(owner, _) | Name::Summary(owner, _) => *owner == id,
         Name::Frame(owner, _, _) | Name::Suspension(owner, _) => *owner == id,
+        Name::Step(owner, _, _) | Name::StepHead(owner) => *owner == id,
         Name::Waitpoint(_) => {
             let owner = change.after.as_ref().or(change.before.as_ref()).and_then(Waitpoint::of);
             owner.is_some_and(|waitpoint| waitpoint.execution == id)

@@ -110,6 +110,7 @@ fn purges(step: &Step<'_>, findings: &mut Findings) {
         let owner = match &change.key.name {
             Name::Definition(id) | Name::Payload(id) | Name::Attempt(id, _) | Name::ExecutionTags(id) => *id,
             Name::Suspension(id, _) | Name::SignalTally(id) | Name::Progress(id) | Name::AttemptUsage(id, _) => *id,
+            Name::Step(id, _, _) | Name::StepHead(id) => *id,
             _ => continue,
         };
         // A large execution goes in slices, its own record last.
@@ -148,6 +149,7 @@ fn traces(mirror: &Mirror) -> Vec<Key> {
         Name::ExecutionTags(id) | Name::Attempt(id, _) | Name::AttemptUsage(id, _) | Name::Grant(id) => gone(*id),
         Name::StreamHead(id, _) | Name::Frame(id, _, _) | Name::Summary(id, _) => gone(*id),
         Name::Suspension(id, _) | Name::SignalTally(id) => gone(*id),
+        Name::Step(id, _, _) | Name::StepHead(id) => gone(*id),
         Name::Waitpoint(_) => Waitpoint::of(record).is_some_and(|waitpoint| gone(waitpoint.execution)),
         Name::Signal(..) => Signal::of(record).is_some_and(|signal| gone(signal.execution)),
         // Groups are the flow's, and go with its last member.

@@ -129,6 +129,7 @@ fn node(label: &str, join: Option<EdgeDependencyPolicy>) -> FlowNode {
         delay_until: None,
         execution_deadline_at: None,
         join,
+        trace_context: None,
     }
 }
 

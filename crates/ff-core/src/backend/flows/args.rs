@@ -9,6 +9,7 @@ use crate::error::{EngineError, Result, ValidationKind};
 use crate::ids::{ExecutionId, FlowId, LaneId, Namespace};
 use crate::policy::PolicyDocument;
 use crate::state::{FlowState, PublicState};
+use crate::trace::TraceContext;
 use crate::words::words;
 use crate::{Blob, TimestampMs};
 
@@ -125,6 +126,9 @@ pub struct FlowNode {
     /// How inbound edges combine; all of them when absent. Needs an inbound edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<EdgeDependencyPolicy>,
+    /// The trace it belongs to; handed to its handlers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<TraceContext>,
 }
 
 /// One dependency of a submitted graph.

@@ -8,6 +8,7 @@ use crate::TimestampMs;
 use crate::blob::Blob;
 use crate::ids::LaneId;
 use crate::policy::PolicyDocument;
+use crate::trace::TraceContext;
 
 /// Most children of one call.
 pub const SPAWN_CHILDREN_MAX: usize = 1_000;
@@ -43,6 +44,9 @@ pub struct SpawnChild {
     /// Not before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_until: Option<TimestampMs>,
+    /// The trace it belongs to; handed to its handlers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<TraceContext>,
 }
 
 impl SpawnChild {
@@ -59,6 +63,7 @@ impl SpawnChild {
             tags: BTreeMap::new(),
             policy: None,
             delay_until: None,
+            trace_context: None,
         }
     }
 }

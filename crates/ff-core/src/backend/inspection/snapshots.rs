@@ -10,6 +10,7 @@ use crate::ids::{
 };
 use crate::state::{BlockingReason, PublicState, StateVector};
 use crate::time::TimestampMs;
+use crate::trace::TraceContext;
 
 /// The current attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +101,24 @@ pub struct ExecutionContext {
     /// Results of upstreams by the name of their edge.
     #[serde(default)]
     pub inputs: BTreeMap<String, Blob>,
+    /// Its tenant.
+    pub namespace: Namespace,
+    /// Its lane.
+    pub lane_id: LaneId,
+    /// Its flow, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flow_id: Option<FlowId>,
+    /// The current attempt, from 0.
+    pub attempt_index: AttemptIndex,
+    /// How often an operator opened it again.
+    pub replay_count: u32,
+    /// How often it was retried since.
+    pub retry_count: u32,
+    /// How often it was suspended.
+    pub suspension_count: u32,
+    /// The trace it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<TraceContext>,
 }
 
 /// The full view of an execution.

@@ -2,6 +2,7 @@
 
 mod args;
 mod condition;
+mod resumption;
 
 pub use args::{
     AdditionalWaitpointBinding, ListSuspendedPage, NO_TIMEOUT_MS, ResumeExecutionArgs, ResumeExecutionResult,
@@ -10,6 +11,7 @@ pub use args::{
     TIMEOUT_SIGNAL_NAME, TIMEOUT_SOURCE_TYPE, WaitpointBinding, suspend_dedup_ttl_ms,
 };
 pub use condition::{ConditionKind, CountKind, ResumeCondition, SignalMatcher};
+pub use resumption::Resumption;
 
 use async_trait::async_trait;
 
@@ -48,6 +50,20 @@ pub trait Suspension: Send + Sync {
     /// Empty when the attempt never resumed; no lease is needed. A resume by timeout shows the timeout's own signal.
     async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>>;
 
+    /// The suspensions since the execution was created or last replayed that ended in a resume, oldest first, after an ordinal if one is
+    /// given, each with the signals that satisfied it as [`observe_signals`](Self::observe_signals) shows them. Whoever runs the
+    /// execution finds every earlier answer here, also when the attempt that got it was lost. A limit over 1000 counts as 1000.
+    ///
+    /// Errors: `NotFound(execution)`.
+    async fn list_resumptions(
+        &self,
+        _execution_id: ExecutionId,
+        _after: Option<u32>,
+        _limit: u32,
+    ) -> Result<Vec<Resumption>> {
+        Err(EngineError::Unavailable { op: "list_resumptions" })
+    }
+
     /// Resumes regardless of the condition and closes the suspension with all its waitpoints.
     ///
     /// Errors in order: `InvalidInput` for an unknown trigger, `NotFound`, `ExecutionNotSuspended` (a repetition too).
@@ -78,6 +94,7 @@ forward! { Suspension,
     suspend_by_triple(execution_id: ExecutionId, fence: FenceTriple, args: SuspendArgs) -> SuspendOutcome
         => SafeIfNamed(args.dedup_key().is_some());
     observe_signals(handle: &Handle) -> Vec<ResumeSignal> => Safe;
+    list_resumptions(execution_id: ExecutionId, after: Option<u32>, limit: u32) -> Vec<Resumption> => Safe;
     resume_execution(args: ResumeExecutionArgs) -> ResumeExecutionResult => OnlyIfUnsent;
     expire_suspension(execution_id: ExecutionId, now: TimestampMs) -> () => Safe;
     list_suspended(partition: &PartitionKey, cursor: Option<SuspendedCursor>, limit: usize) -> ListSuspendedPage

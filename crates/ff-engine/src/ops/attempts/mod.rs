@@ -6,6 +6,9 @@ mod complete;
 mod fail;
 mod park;
 mod progress;
+mod steps;
+
+use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use ff_core::backend::Attempts;
@@ -15,7 +18,7 @@ use ff_core::backend::attempts::{
 };
 use ff_core::error::ValidationKind;
 use ff_core::handle::Handle;
-use ff_core::ids::{ExecutionId, check_free_string};
+use ff_core::ids::{ExecutionId, NameError, check_free_string};
 use ff_core::policy::RetryPolicy;
 use ff_core::rules::fence::FenceRule;
 use ff_core::rules::retry::FailureClass;
@@ -28,6 +31,7 @@ use complete::Complete;
 use fail::Fail;
 use park::{Park, Pause};
 use progress::Report;
+use steps::SaveStep;
 
 use crate::engine::Engine;
 use crate::store::Store;
@@ -140,6 +144,20 @@ impl<S: Store> Attempts for Engine<S> {
 
     async fn wait_children(&self, handle: &Handle) -> Result<()> {
         self.park_as(handle, Pause::Children).await
+    }
+
+    async fn save_step(&self, handle: &Handle, name: &str, value: Blob) -> Result<Blob> {
+        if name.is_empty() {
+            return Err(NameError::Empty { what: "name" }.into());
+        }
+        check_free_string("name", name)?;
+        let owner = self.open_handle(handle)?;
+        let value_bytes_max = self.settings.limits.result_bytes;
+        self.run(SaveStep { owner, name: name.to_owned(), value, value_bytes_max }).await
+    }
+
+    async fn read_steps(&self, execution_id: ExecutionId) -> Result<BTreeMap<String, Blob>> {
+        steps::read(&*self.store, execution_id).await
     }
 }
 

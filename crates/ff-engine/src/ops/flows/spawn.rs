@@ -115,6 +115,7 @@ fn creation(id: ExecutionId, parent: &Execution, child: SpawnChild) -> CreateExe
         tags: child.tags,
         policy: child.policy,
         delay_until: child.delay_until,
+        trace_context: child.trace_context,
         ..CreateExecutionArgs::new(id, parent.namespace.clone(), lane, child.execution_kind)
     }
 }

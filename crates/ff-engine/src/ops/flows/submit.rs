@@ -74,6 +74,7 @@ fn creation(id: ExecutionId, namespace: Namespace, node: &FlowNode) -> CreateExe
         policy: node.policy.clone(),
         delay_until: node.delay_until,
         execution_deadline_at: node.execution_deadline_at,
+        trace_context: node.trace_context.clone(),
         ..CreateExecutionArgs::new(id, namespace, node.lane_id.clone(), node.execution_kind.clone())
     }
 }

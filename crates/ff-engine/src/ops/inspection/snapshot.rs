@@ -92,12 +92,22 @@ pub(super) async fn context<S: Store>(store: &S, id: ExecutionId) -> Result<Exec
     let execution = found.execution.ok_or_else(|| missing(id))?;
     let (input_payload, inputs) =
         found.payload.map_or_else(|| (Blob::empty(), Default::default()), |it| (it.payload, it.inputs));
+    let (payload_encoding, trace_context) =
+        found.definition.map_or((None, None), |it| (it.payload_encoding, it.trace_context));
     Ok(ExecutionContext {
         input_payload,
-        payload_encoding: found.definition.and_then(|definition| definition.payload_encoding),
+        payload_encoding,
         execution_kind: execution.class.kind.to_string(),
         tags: found.tags.map(|record| record.tags).unwrap_or_default(),
         inputs,
+        namespace: execution.namespace,
+        lane_id: execution.lane,
+        flow_id: execution.flow_id,
+        attempt_index: execution.attempt_index,
+        replay_count: execution.replay_count,
+        retry_count: execution.retry_count,
+        suspension_count: execution.suspension_count,
+        trace_context,
     })
 }
 

@@ -3,13 +3,14 @@
 mod expire;
 mod observe;
 mod resume;
+mod resumptions;
 mod suspend;
 
 use ff_core::backend::Suspension;
 use ff_core::backend::inspection::PAGE_LIMIT_MAX;
 use ff_core::backend::suspension::{
-    ListSuspendedPage, ResumeExecutionArgs, ResumeExecutionResult, ResumeSignal, SuspendArgs, SuspendOutcome,
-    SuspendedCursor, SuspendedExecutionEntry,
+    ListSuspendedPage, ResumeExecutionArgs, ResumeExecutionResult, ResumeSignal, Resumption, SuspendArgs,
+    SuspendOutcome, SuspendedCursor, SuspendedExecutionEntry,
 };
 use ff_core::error::StateKind;
 use ff_core::handle::{Handle, HandleKind};
@@ -120,6 +121,15 @@ impl<S: Store> Suspension for Engine<S> {
     async fn observe_signals(&self, handle: &Handle) -> Result<Vec<ResumeSignal>> {
         let payload = self.open_handle(handle)?;
         self.signals_of_resume(payload.execution_id, payload.attempt_index).await
+    }
+
+    async fn list_resumptions(
+        &self,
+        execution_id: ExecutionId,
+        after: Option<u32>,
+        limit: u32,
+    ) -> Result<Vec<Resumption>> {
+        self.resumptions(execution_id, after, limit).await
     }
 
     async fn resume_execution(&self, args: ResumeExecutionArgs) -> Result<ResumeExecutionResult> {

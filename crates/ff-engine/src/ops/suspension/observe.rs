@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ff_core::Result;
 use ff_core::backend::suspension::ResumeSignal;
-use ff_core::ids::{AttemptIndex, ExecutionId, WaitpointId};
+use ff_core::ids::{AttemptIndex, ExecutionId, SignalId, WaitpointId};
+use ff_core::rules::conditions::MatchedSignal;
 
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
@@ -16,6 +17,9 @@ use crate::verbs::list_of;
 /// Episodes looked at in one read.
 const PAGE: usize = 16;
 
+/// Signals by waitpoint and id.
+pub(super) type Signals = BTreeMap<(WaitpointId, SignalId), ResumeSignal>;
+
 impl<S: Store> Engine<S> {
     /// The signals of the latest suspension from which the attempt went on; none when it never did.
     pub(super) async fn signals_of_resume(
@@ -24,15 +28,26 @@ impl<S: Store> Engine<S> {
         attempt: AttemptIndex,
     ) -> Result<Vec<ResumeSignal>> {
         let Some(episode) = self.last_resumed(execution, attempt).await? else { return Ok(Vec::new()) };
-        let home = execution.partition();
         let matched: Vec<_> = episode.explaining().collect();
         let names = self.waitpoint_keys(execution, matched.iter().map(|one| one.waitpoint_id).collect()).await?;
-        let keys: Vec<Key> = matched.iter().map(|one| Key::signal(home, one.waitpoint_id, one.signal_id)).collect();
+        let mut signals = self.signals(execution, matched.iter().copied(), &names).await?;
+        Ok(matched.iter().filter_map(|one| signals.remove(&(one.waitpoint_id, one.signal_id))).collect())
+    }
+
+    /// Signals as a worker is shown them; those that are gone are missing.
+    pub(super) async fn signals(
+        &self,
+        execution: ExecutionId,
+        matched: impl Iterator<Item = MatchedSignal> + Send,
+        names: &BTreeMap<WaitpointId, String>,
+    ) -> Result<Signals> {
+        let home = execution.partition();
+        let keys: Vec<Key> = matched.map(|one| Key::signal(home, one.waitpoint_id, one.signal_id)).collect();
         let found = self.store.read(&keys).await?;
         Ok(found
             .into_iter()
             .filter_map(|record| match record {
-                Some(Record::Signal(signal)) => Some(shown(&signal, &names)),
+                Some(Record::Signal(signal)) => Some(((signal.waitpoint, signal.id), shown(&signal, names))),
                 _ => None,
             })
             .collect())
@@ -54,7 +69,8 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    async fn waitpoint_keys(
+    /// The keys of waitpoints, by id.
+    pub(super) async fn waitpoint_keys(
         &self,
         execution: ExecutionId,
         ids: BTreeSet<WaitpointId>,

@@ -189,6 +189,7 @@ impl Suspend {
             closed: None,
             trigger: None,
             timeout_signal: None,
+            life: execution.replay_count,
         })
     }
 

@@ -100,6 +100,7 @@ async fn thin_out<S: Store>(engine: &Engine<S>, rule: Rule, execution: &Executio
     for attempt in 0..execution.attempt_count {
         drop_all(engine, rule, Index::FramesOf(rule.id, AttemptIndex(attempt)), None).await?;
     }
+    drop_all(engine, rule, Index::StepsOf(rule.id), None).await?;
     let mut after = None;
     loop {
         let bounds = Bounds::first(engine.settings.slice).after(after);
@@ -123,11 +124,11 @@ async fn thin_out<S: Store>(engine: &Engine<S>, rule: Rule, execution: &Executio
 
 async fn drop_all<S: Store>(engine: &Engine<S>, rule: Rule, index: Index, with_flow: Option<FlowId>) -> Result<()> {
     loop {
-        let found = engine.store.list(std::slice::from_ref(&index), &Bounds::first(engine.settings.slice)).await?;
+        let found = engine.store.keys(&index, &Bounds::first(engine.settings.slice)).await?;
         if found.is_empty() {
             return Ok(());
         }
-        let keys = found.into_iter().map(|listed| listed.record.key()).collect();
+        let keys = found.into_iter().map(|(_, key)| key).collect();
         if !engine.run(DropSlice { rule, keys, with_flow }).await? {
             return Ok(());
         }

@@ -132,6 +132,7 @@ impl Op for Remove {
             Key::execution_tags(id),
             Key::grant(id),
             Key::signal_tally(id),
+            Key::step_head(id),
         ];
         let kept = is_on(Fault::PurgeIncomplete).then(|| Key::payload(id));
         own.into_iter().filter(|key| Some(key) != kept.as_ref()).for_each(|key| tx.delete(key));
@@ -168,10 +169,10 @@ impl Remove {
         Ok(complete)
     }
 
-    /// Suspension episodes and remembered answers.
+    /// Suspension episodes, remembered answers and steps.
     async fn rest(&self, tx: &mut dyn Tx) -> Result<bool> {
         let mut complete = true;
-        for index in [Index::SuspensionsOf(self.rule.id), Index::DedupsOf(self.rule.id)] {
+        for index in [Index::SuspensionsOf(self.rule.id), Index::DedupsOf(self.rule.id), Index::StepsOf(self.rule.id)] {
             complete &= self.clear(tx, &index).await?;
         }
         Ok(complete)

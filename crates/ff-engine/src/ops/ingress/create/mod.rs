@@ -150,6 +150,9 @@ fn check_input<S: Store>(engine: &Engine<S>, args: &CreateExecutionArgs) -> Resu
     check_free_string("payload_encoding", args.payload_encoding.as_deref().unwrap_or_default())?;
     check_free_string("creator_identity", &args.creator_identity)?;
     check_free_string("idempotency_key", args.idempotency_key.as_deref().unwrap_or_default())?;
+    if let Some(context) = &args.trace_context {
+        context.check()?;
+    }
     let (size, limit) = (args.input_payload.len(), engine.settings.limits.payload_bytes);
     if size > limit {
         return Err(EngineError::validation(
@@ -275,6 +278,7 @@ impl Submission {
             payload_encoding: args.payload_encoding.clone(),
             creator_identity: args.creator_identity.clone(),
             idempotency_key: idempotency_key(args).map(str::to_owned),
+            trace_context: args.trace_context.clone(),
         });
         self.insert_tags(tx, &execution);
         self.remember_key(tx);
