@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use flowfabric::core::error::{EngineError, ValidationKind};
+use flowfabric::core::token::WaitpointToken;
 use flowfabric::{Callback, Context, Error, FlowFabric, Task, TaskResult, Wait};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -34,7 +35,8 @@ async fn main() -> flowfabric::Result<()> {
     let run = client.submit(Task::new("charge", &250)).await?;
 
     let callback = asked.recv().await.expect("the provider is asked");
-    let tampered = Callback { token: format!("{}0", callback.token.expose()).into(), ..callback.clone() };
+    let token = WaitpointToken::new(format!("{}0", callback.token.expose()));
+    let tampered = Callback { token, ..callback.clone() };
     let refusal = client.answer(&tampered, "paid", &Receipt { cents: 1 }).await;
     println!("tampered token: {}", refusal.as_ref().expect_err("a tampered token is refused"));
     let is_refused = |error: &Error| {

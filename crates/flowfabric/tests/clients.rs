@@ -21,7 +21,7 @@ async fn a_key_finds_the_first_submission_and_many_are_answered_one_by_one() {
     let first = client.submit(Task::new("double", &1).idempotency_key("once")).await.unwrap();
     let second = client.submit(Task::new("double", &2).idempotency_key("once")).await.unwrap();
     assert_eq!((second.id(), second.is_duplicate()), (first.id(), true));
-    let tasks = [Task::new("double", &1), Task::new("double", &1).tag("no dot", "refused")];
+    let tasks = vec![Task::new("double", &1), Task::new("double", &1).tag("no dot", "refused")];
     let answers = client.submit_all(tasks).await.unwrap();
     assert!(answers[0].is_ok());
     assert!(matches!(&answers[1], Err(Error::Setup(text)) if text.contains("invalid_tag_key")), "{answers:?}");
@@ -116,11 +116,11 @@ async fn frames_are_read_over_all_attempts_and_from_any_place() {
 async fn a_trace_goes_from_the_client_through_the_handler_to_its_children() {
     async fn parent(context: Context, _: ()) -> TaskResult<(String, String)> {
         let child = context.spawn::<String>("child", Task::new("child", &())).await?;
-        let own = context.trace().map(|trace| trace.traceparent().to_owned()).unwrap_or_default();
+        let own = context.trace().map(|trace| trace.traceparent.clone()).unwrap_or_default();
         Ok((own, context.join(&child).await?))
     }
     async fn child(context: Context, _: ()) -> TaskResult<String> {
-        Ok(context.trace().map(|trace| trace.traceparent().to_owned()).unwrap_or_default())
+        Ok(context.trace().map(|trace| trace.traceparent.clone()).unwrap_or_default())
     }
     let fabric = fabric().await;
     let worker = fabric.worker().on("parent", parent).on("child", child).start().await.unwrap();

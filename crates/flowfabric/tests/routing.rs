@@ -69,7 +69,7 @@ async fn no_execution_waits_while_the_worker_that_can_take_it_is_idle() {
     for number in 0..WORKERS {
         workers.push(worker(&fabric, &stage, number).await);
     }
-    let runs = fabric.client().submit_all((0..EXECUTIONS).map(task)).await.unwrap();
+    let runs = fabric.client().submit_all((0..EXECUTIONS).map(task).collect()).await.unwrap();
     let runs: Vec<_> = runs.into_iter().map(Result::unwrap).collect();
     for round in 1..=EXECUTIONS / KINDS {
         stage.until_each_began(round).await;

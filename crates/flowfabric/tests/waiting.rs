@@ -137,7 +137,7 @@ async fn an_answer_that_comes_before_the_wait_is_kept() {
 async fn a_parent_gets_the_results_of_its_children_and_their_failures_as_data() {
     async fn parent(context: Context, numbers: Vec<i64>) -> TaskResult<Vec<String>> {
         let tasks = numbers.iter().map(|number| (format!("child-{number}"), Task::new("root", number)));
-        let children = context.spawn_all::<i64>(tasks).await?;
+        let children = context.spawn_all::<i64>(tasks.collect()).await?;
         let results = context.join_all(&children).await?;
         let more = context.spawn::<i64>("more", Task::new("root", &81)).await?;
         let more = context.join(&more).await?;

@@ -126,7 +126,7 @@ async fn what_a_killed_worker_held_is_taken_over_in_time_and_by_one() {
     let history = fabric.backend().subscribe_lease_history(EventCursor::TAIL, &ScannerFilter::default()).await.unwrap();
     let history = tokio::spawn(until_all_are_released(history));
     let tasks = (0..LEASES).map(|_| Task::new("work", &()));
-    let runs = fabric.client().submit_all(tasks).await.unwrap();
+    let runs = fabric.client().submit_all(tasks.collect()).await.unwrap();
     let runs: Vec<Run> = runs.into_iter().map(Result::unwrap).collect();
 
     let mut child = start_doomed(&address);

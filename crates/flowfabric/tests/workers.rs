@@ -99,7 +99,7 @@ async fn no_more_handlers_run_at_once_than_allowed() {
     let builder = fabric.worker().concurrency(3).lane("left").lane("right").state(Count::default());
     let worker = builder.on("count", count).start().await.unwrap();
     let tasks = (0..60).map(|n| Task::new("count", &()).lane(if n % 2 == 0 { "left" } else { "right" }));
-    for run in fabric.client().submit_all(tasks).await.unwrap() {
+    for run in fabric.client().submit_all(tasks.collect()).await.unwrap() {
         run.unwrap().result_within::<()>(PATIENCE).await.unwrap();
     }
     worker.stop().await;

@@ -86,8 +86,8 @@ impl Client {
     ///
     /// # Errors
     /// When a task is malformed (then nothing is submitted), or the engine cannot be reached.
-    pub async fn submit_all(&self, tasks: impl IntoIterator<Item = Task>) -> Result<Vec<Result<Run>>> {
-        let mut batch = Vec::new();
+    pub async fn submit_all(&self, tasks: Vec<Task>) -> Result<Vec<Result<Run>>> {
+        let mut batch = Vec::with_capacity(tasks.len());
         for task in tasks {
             batch.push(self.submission(task).await?);
         }

@@ -38,7 +38,7 @@ impl Context {
     /// # Errors
     /// When the task is malformed, the flow was cancelled, or the execution is no longer this worker's.
     pub async fn spawn<T>(&self, name: impl Into<String>, task: Task) -> TaskResult<Child<T>> {
-        let spawned = self.spawn_all([(name.into(), task)]).await?;
+        let spawned = self.spawn_all(vec![(name.into(), task)]).await?;
         spawned.into_iter().next().ok_or_else(|| TaskError::transient("a spawn answered no child"))
     }
 
@@ -46,8 +46,8 @@ impl Context {
     ///
     /// # Errors
     /// As for one; all of them exist, or none.
-    pub async fn spawn_all<T>(&self, tasks: impl IntoIterator<Item = (String, Task)>) -> TaskResult<Vec<Child<T>>> {
-        let mut children = Vec::new();
+    pub async fn spawn_all<T>(&self, tasks: Vec<(String, Task)>) -> TaskResult<Vec<Child<T>>> {
+        let mut children = Vec::with_capacity(tasks.len());
         for (name, task) in tasks {
             children.push(self.child(name, task).await?);
         }

@@ -9,30 +9,30 @@ use flowfabric::core::ids::ExecutionId;
 use futures_util::StreamExt;
 
 /// Longer than anything here takes; only a failure waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An engine that is gone with the test.
-pub async fn fabric() -> FlowFabric {
+pub(crate) async fn fabric() -> FlowFabric {
     FlowFabric::open("sqlite::memory:").await.expect("opens")
 }
 
 /// Ends with the future, or fails.
-pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("in vain: {what}"))
 }
 
 /// What happens to leases from now on.
-pub struct Leases(Subscription<LeaseHistoryEvent>);
+pub(crate) struct Leases(Subscription<LeaseHistoryEvent>);
 
 impl Leases {
     /// From now on.
-    pub async fn of(fabric: &FlowFabric) -> Self {
+    pub(crate) async fn of(fabric: &FlowFabric) -> Self {
         let backend = fabric.backend();
         Self(backend.subscribe_lease_history(EventCursor::TAIL, &ScannerFilter::default()).await.expect("a feed"))
     }
 
     /// The next change of one execution's lease that is wanted.
-    pub async fn until(&mut self, id: ExecutionId, wanted: impl Fn(&LeaseChange) -> bool) -> LeaseChange {
+    pub(crate) async fn until(&mut self, id: ExecutionId, wanted: impl Fn(&LeaseChange) -> bool) -> LeaseChange {
         in_time("a change of a lease", async {
             loop {
                 let event = self.0.next().await.expect("goes on").expect("an event");
