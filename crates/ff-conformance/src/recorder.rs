@@ -44,7 +44,9 @@ fn outcomes_of<T: Serialize>(answer: &T) -> Vec<String> {
 fn outcome_of(value: &Value) -> String {
     match value {
         Value::Bool(answer) => answer.to_string(),
-        Value::String(word) if word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => word.clone(),
+        Value::String(word) if !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') => {
+            word.clone()
+        }
         Value::Object(fields) => match (fields.get("type"), fields.get("effect")) {
             (Some(Value::String(tag)), Some(Value::String(effect))) => format!("{tag}:{effect}"),
             (Some(Value::String(tag)), _) => tag.clone(),
