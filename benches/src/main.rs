@@ -54,6 +54,7 @@ async fn run(scenario: Scenario, subject: &dyn Subject, options: &Options, repor
         Scenario::Chain => report.chain = Some(scenarios::chain::run(subject, options).await?),
         Scenario::Suspend => report.suspend = Some(scenarios::suspend::run(subject, options).await?),
         Scenario::Stream => report.stream = Some(scenarios::stream::run(subject, options).await?),
+        Scenario::Timers => report.timers = Some(scenarios::timers::run(subject, options).await?),
     }
     Ok(())
 }

@@ -5,3 +5,4 @@ pub mod chain;
 pub mod lifecycle;
 pub mod stream;
 pub mod suspend;
+pub mod timers;

@@ -27,6 +27,9 @@ pub const FRAME_BYTES: usize = 200;
 /// Steps of a chain.
 pub const CHAIN_STEPS: usize = 10;
 
+/// Delays that end while somebody looks how late they do.
+pub const TIMERS: usize = 1_000;
+
 /// Waiting executions of the backlog that the large one is compared with.
 pub const WAITING_FEW: u64 = 10_000;
 
@@ -96,6 +99,8 @@ pub enum Scenario {
     Suspend,
     /// Appending frames.
     Stream,
+    /// Delays that end.
+    Timers,
 }
 
 impl Scenario {
@@ -107,6 +112,7 @@ impl Scenario {
             Self::Chain => "chain",
             Self::Suspend => "suspend",
             Self::Stream => "stream",
+            Self::Timers => "timers",
         }
     }
 }
@@ -217,7 +223,7 @@ mod tests {
 
     #[test]
     fn everything_runs_unless_something_is_chosen() {
-        assert_eq!(parse(&[]).unwrap().chosen().len(), 5);
+        assert_eq!(parse(&[]).unwrap().chosen().len(), 6);
         let some = parse(&["--only", "stream,lifecycle"]).unwrap();
         assert_eq!(some.chosen(), [Scenario::Lifecycle, Scenario::Stream]);
     }
