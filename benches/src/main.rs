@@ -55,6 +55,7 @@ async fn run(scenario: Scenario, subject: &dyn Subject, options: &Options, repor
         Scenario::Suspend => report.suspend = Some(scenarios::suspend::run(subject, options).await?),
         Scenario::Stream => report.stream = Some(scenarios::stream::run(subject, options).await?),
         Scenario::Worker => report.worker = Some(scenarios::worker::run(subject, options).await?),
+        Scenario::Timers => report.timers = Some(scenarios::timers::run(subject, options).await?),
     }
     Ok(())
 }

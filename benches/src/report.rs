@@ -11,6 +11,7 @@ use crate::scenarios::chain::ChainReport;
 use crate::scenarios::lifecycle::{ByCallers, LifecycleReport};
 use crate::scenarios::stream::StreamReport;
 use crate::scenarios::suspend::SuspendReport;
+use crate::scenarios::timers::TimersReport;
 use crate::scenarios::worker::WorkerReport;
 use crate::settings::{CALLERS, Facts, WAITING_FEW};
 
@@ -35,6 +36,9 @@ pub struct Report {
     /// What users of workers wait for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerReport>,
+    /// Delays that end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timers: Option<TimersReport>,
     /// Under which conditions.
     pub settings: Facts,
 }
@@ -42,7 +46,16 @@ pub struct Report {
 impl Report {
     /// Nothing measured yet.
     pub fn new(settings: Facts) -> Self {
-        Self { lifecycle: None, backlog: None, chain: None, suspend: None, stream: None, worker: None, settings }
+        Self {
+            lifecycle: None,
+            backlog: None,
+            chain: None,
+            suspend: None,
+            stream: None,
+            worker: None,
+            timers: None,
+            settings,
+        }
     }
 
     /// One line of JSON.
@@ -71,6 +84,9 @@ impl Report {
         }
         if let Some(report) = &self.worker {
             worker_rows(&mut table, report);
+        }
+        if let Some(report) = &self.timers {
+            timers_rows(&mut table, report);
         }
         table.text()
     }
@@ -123,6 +139,13 @@ fn chain_rows(table: &mut Table, report: &ChainReport) {
     table.side("chain: hand-off of a step, one chain at a time", &report.side);
     if let (Some(p50), Some(p99)) = (report.ratio_p50, report.ratio_p99) {
         table.row(&[format!("  hand-off in bare commits: p50 {}, p99 {}", number(p50), number(p99))]);
+    }
+}
+
+fn timers_rows(table: &mut Table, report: &TimersReport) {
+    for (when, late) in [("at random times", &report.spread), ("all at once", &report.burst)] {
+        table.calls(&format!("timers: lateness of {}, {when}", report.timers), &late.percentiles);
+        table.row(&[format!("  {} ms at most", number(late.max_ms))]);
     }
 }
 

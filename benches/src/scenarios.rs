@@ -5,4 +5,5 @@ pub mod chain;
 pub mod lifecycle;
 pub mod stream;
 pub mod suspend;
+pub mod timers;
 pub mod worker;

@@ -27,6 +27,9 @@ pub const FRAME_BYTES: usize = 200;
 /// Steps of a chain.
 pub const CHAIN_STEPS: usize = 10;
 
+/// Delays that end while somebody looks how late they do.
+pub const TIMERS: usize = 1_000;
+
 /// Waiting executions of the backlog that the large one is compared with.
 pub const WAITING_FEW: u64 = 10_000;
 
@@ -98,6 +101,8 @@ pub enum Scenario {
     Stream,
     /// What users of workers wait for.
     Worker,
+    /// Delays that end.
+    Timers,
 }
 
 impl Scenario {
@@ -110,6 +115,7 @@ impl Scenario {
             Self::Suspend => "suspend",
             Self::Stream => "stream",
             Self::Worker => "worker",
+            Self::Timers => "timers",
         }
     }
 }
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn everything_runs_unless_something_is_chosen() {
-        assert_eq!(parse(&[]).unwrap().chosen().len(), 5);
+        assert_eq!(parse(&[]).unwrap().chosen().len(), 6);
         let some = parse(&["--only", "stream,lifecycle"]).unwrap();
         assert_eq!(some.chosen(), [Scenario::Lifecycle, Scenario::Stream]);
     }

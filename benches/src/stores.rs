@@ -8,6 +8,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use async_trait::async_trait;
 use ff_core::backend::EngineBackend;
+use ff_engine::store::Store;
+use ff_engine::{Engine, TimerOptions, Timers};
 
 use crate::disk::Scratch;
 use crate::settings::{Options, StoreKind};
@@ -39,7 +41,22 @@ pub trait Subject: Send + Sync {
 pub struct Opened {
     /// The public interface.
     pub backend: Arc<dyn EngineBackend>,
+    timers: Box<dyn Fn() -> Timers + Send + Sync>,
     _files: Option<Scratch>,
+}
+
+impl Opened {
+    fn new<S: Store>(engine: Engine<S>, files: Option<Scratch>) -> Self {
+        let engine = Arc::new(engine);
+        let backend = Arc::clone(&engine) as Arc<dyn EngineBackend>;
+        let timers = Box::new(move || Timers::start(Arc::clone(&engine), TimerOptions::default()));
+        Self { backend, timers, _files: files }
+    }
+
+    /// Starts its timers, with the settings that everybody has.
+    pub fn start_timers(&self) -> Timers {
+        (self.timers)()
+    }
 }
 
 /// The store that was asked for.

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use ff_core::Blob;
 use ff_core::backend::EngineBackend;
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, LaneId, Namespace, WorkerId, WorkerInstanceId};
+use ff_core::{Blob, TimestampMs};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -140,7 +140,16 @@ impl Caller {
 
     /// Submits one execution.
     pub async fn create(&self, priority: i32) -> Result<ExecutionId> {
-        match self.backend.create_execution(self.submission(priority)).await? {
+        self.submit(self.submission(priority)).await
+    }
+
+    /// Submits one execution that cannot be claimed before a time.
+    pub async fn create_delayed(&self, until: TimestampMs) -> Result<ExecutionId> {
+        self.submit(CreateExecutionArgs { delay_until: Some(until), ..self.submission(0) }).await
+    }
+
+    async fn submit(&self, args: CreateExecutionArgs) -> Result<ExecutionId> {
+        match self.backend.create_execution(args).await? {
             CreateExecutionResult::Created { execution_id, .. } => Ok(execution_id),
             CreateExecutionResult::Duplicate { execution_id } => bail!("{execution_id} was there already"),
         }

@@ -1,7 +1,6 @@
 //! The store on a file.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Result;
 use async_trait::async_trait;
@@ -48,7 +47,7 @@ impl Subject for Sqlite {
         let options = SqliteOptions::file(files.file("ff.db"));
         let store = SqliteStore::open(options.synchronous(self.synchronous).fast_paths(self.fast_paths)).await?;
         let backend = Engine::open(store, Settings::default()).await?;
-        Ok(Opened { backend: Arc::new(backend), _files: Some(files) })
+        Ok(Opened::new(backend, Some(files)))
     }
 
     fn engine(&self) -> Option<String> {

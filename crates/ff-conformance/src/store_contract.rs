@@ -1,5 +1,7 @@
 //! What every store must guarantee, apart from any operation: atomic commits, no lost updates, no phantoms, ordered events.
 
+mod due_news;
+
 use std::sync::Arc;
 
 use ff_core::backend::layer::BoxFuture;
@@ -20,7 +22,15 @@ use ff_engine::store::{Op, Store, Tx};
 use libtest_mimic::Trial;
 use uuid::Uuid;
 
+use due_news::{
+    a_refused_operation_tells_nothing, a_sleeper_wakes_for_an_earlier_entry_alone,
+    an_entry_that_is_due_earlier_is_told, an_entry_that_stays_or_goes_is_no_news,
+    news_count_from_the_call_or_from_starting_over, tidying_changes_nothing,
+};
+
 const HOME: u16 = 1;
+
+const NOW: TimestampMs = TimestampMs(1_000);
 
 /// The contract as trials; `open` makes a fresh store, a prefix tells one form of a store from another.
 pub fn trials<S: Store, F, Opened>(prefix: &str, open: F) -> Vec<Trial>
@@ -66,6 +76,12 @@ checks![
     a_cursor_ahead_of_the_log_is_refused,
     trimmed_events_are_told,
     a_listener_wakes_after_the_commit,
+    an_entry_that_is_due_earlier_is_told,
+    a_sleeper_wakes_for_an_earlier_entry_alone,
+    news_count_from_the_call_or_from_starting_over,
+    an_entry_that_stays_or_goes_is_no_news,
+    a_refused_operation_tells_nothing,
+    tidying_changes_nothing,
     a_consistent_index_needs_no_repair,
     a_record_that_is_replaced_unread_is_read_as_it_is,
     what_belongs_to_an_execution_does_not_need_it,
@@ -76,7 +92,15 @@ fn execution_id(n: u128) -> ExecutionId {
 }
 
 fn execution(n: u128, now: TimestampMs) -> Execution {
-    let new = NewExecution {
+    Execution::create(new_execution(n), now)
+}
+
+fn delayed(n: u128, until: i64) -> Execution {
+    Execution::create(NewExecution { delay_until: Some(TimestampMs(until)), ..new_execution(n) }, NOW)
+}
+
+fn new_execution(n: u128) -> NewExecution {
+    NewExecution {
         id: execution_id(n),
         namespace: Namespace::new("acme").unwrap(),
         lane: lane_id("default"),
@@ -88,8 +112,7 @@ fn execution(n: u128, now: TimestampMs) -> Execution {
         quota_policy_ids: Vec::new(),
         retention_ms: None,
         tagged: false,
-    };
-    Execution::create(new, now)
+    }
 }
 
 fn lane_id(name: &str) -> LaneId {

@@ -1,7 +1,7 @@
 //! Every operation of FlowFabric, once, over a small transactional store.
 //!
 //! [`store`] says what a store must do, [`records`] what is stored and how it changes, `ops` what each operation does,
-//! [`memory`] is the model store, and [`Engine`] puts them together.
+//! [`memory`] is the model store, and [`Engine`] puts them together. [`Timers`] run what comes due.
 
 pub mod alarms;
 pub mod clock;

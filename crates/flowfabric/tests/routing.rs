@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use flowfabric::core::state::PublicState;
 use flowfabric::{Context, FlowFabric, RunningWorker, Task, TaskResult};
 use tokio::sync::{Semaphore, watch};
 
@@ -91,7 +90,7 @@ async fn work_that_nobody_can_do_says_so_and_starts_when_a_worker_comes() {
     let run = fabric.client().submit(task(0)).await.unwrap();
     let client = fabric.client();
     let parked = async {
-        while run.explain().await.unwrap().public_state == PublicState::Waiting {
+        while run.describe().await.unwrap().blocking_reason.is_none() {
             let again = client.submit(Task::new("kind-1", &1).requires("cap-1")).await.unwrap();
             again.cancel("only wakes the other worker").await.unwrap();
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use ff_core::{Result, TimestampMs};
+use tokio::time::Instant;
 
 use super::{Context, TimerLoop, after, meters};
 use crate::alarms::{DueNews, UNKNOWN};
@@ -20,6 +21,9 @@ const LIMIT: usize = 1024;
 /// For how long to wait for a clock that stands still, as one does that was set back.
 const STILL: Duration = Duration::from_millis(50);
 
+/// The shortest time between two looks for what others may have added: they may write all the time, and their own timers know.
+const UNKNOWN_EVERY: Duration = Duration::from_millis(20);
+
 /// Everything is due by then.
 const END_OF_TIME: TimestampMs = TimestampMs(i64::MAX);
 
@@ -31,8 +35,9 @@ pub(super) async fn run<S: Store>(context: Context<S>) -> Result<()> {
     let mut news = due.context.engine.store.listen_due();
     while !due.context.is_stopping() {
         news.start_over();
+        let looked = Instant::now();
         if let Some(wake_at) = due.look().await? {
-            due.sleep(wake_at, &mut news).await?;
+            due.sleep(wake_at, &mut news, looked + UNKNOWN_EVERY).await?;
             meters::woke();
             due.context.board.change(|health| health.wakeups += 1);
         }
@@ -87,8 +92,8 @@ impl<S: Store> Due<S> {
         meters::poisoned(self.context.engine.poison.poisoned());
     }
 
-    /// Sleeps until a time, or an earlier one if there are news of it.
-    async fn sleep(&self, mut wake_at: TimestampMs, news: &mut DueNews) -> Result<()> {
+    /// Sleeps until a time, or an earlier one if there are news of it; if nobody knows which, until `unknown`.
+    async fn sleep(&self, mut wake_at: TimestampMs, news: &mut DueNews, unknown: Instant) -> Result<()> {
         let store = &self.context.engine.store;
         loop {
             let woken = self.context.or_stop(async {
@@ -99,7 +104,11 @@ impl<S: Store> Due<S> {
                 }
             });
             match woken.await {
-                None | Some(Some(UNKNOWN)) => return Ok(()),
+                None => return Ok(()),
+                Some(Some(UNKNOWN)) => {
+                    self.context.or_stop(tokio::time::sleep_until(unknown)).await;
+                    return Ok(());
+                }
                 Some(Some(at)) if at.is_due(self.context.now().await?) => return Ok(()),
                 Some(Some(at)) => wake_at = at,
                 Some(None) if wake_at.is_due(self.context.now().await?) => return Ok(()),

@@ -96,14 +96,14 @@ impl Op for RaiseUsage {
         let Some(stored) = tx.get::<Budget>(Key::budget(self.seen.home, self.seen.id)).await? else { return Ok(true) };
         let is_same = stored == self.seen;
         if is_same {
-            raise(tx, stored, &self.proven);
+            raise(tx, &stored, &self.proven);
         }
         Ok(is_same)
     }
 }
 
 /// Raises usage to what is proven, and marks a breach that nobody marked.
-fn raise(tx: &mut dyn Tx, stored: Budget, proven: &BTreeMap<String, u64>) {
+fn raise(tx: &mut dyn Tx, stored: &Budget, proven: &BTreeMap<String, u64>) {
     let mut budget = stored.clone();
     for (dimension, proven) in proven {
         let usage = budget.period.usage.entry(dimension.clone()).or_default();
@@ -115,7 +115,7 @@ fn raise(tx: &mut dyn Tx, stored: Budget, proven: &BTreeMap<String, u64>) {
     if let (Some((dimension, _)), None) = (over, &budget.period.last_breach) {
         budget.period.last_breach = Some((tx.now(), dimension.clone()));
     }
-    if budget != stored {
+    if budget != *stored {
         tx.put(budget);
     }
 }
@@ -146,7 +146,7 @@ impl Op for CheckBudget {
         if is_complete {
             let mut proven = BTreeMap::new();
             add(&mut proven, &ledgers, stored.period.generation);
-            raise(tx, stored, &proven);
+            raise(tx, &stored, &proven);
         }
         Ok(is_complete)
     }
