@@ -271,7 +271,10 @@ impl Handle {
         same_backend(expected, self.backend)?;
         let parts = self.parts()?;
         same_backend(expected, parts.backend()?)?;
-        key.mac().chain_update(parts.sealed()?).verify_slice(parts.seal()?).map_err(|_| HandleDecodeError::BrokenSeal)?;
+        key.mac()
+            .chain_update(parts.sealed()?)
+            .verify_slice(parts.seal()?)
+            .map_err(|_| HandleDecodeError::BrokenSeal)?;
         if parts.kind != self.kind.wire_byte() {
             return Err(HandleDecodeError::BrokenSeal);
         }

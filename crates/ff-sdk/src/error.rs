@@ -113,7 +113,8 @@ impl TaskError {
     #[must_use]
     pub fn with_detail(mut self, detail: impl Serialize) -> Self {
         if let Stop::Failed(failure) = &mut self.0 {
-            failure.detail = Some(serde_json::to_value(detail).unwrap_or_else(|error| Value::String(error.to_string())));
+            failure.detail =
+                Some(serde_json::to_value(detail).unwrap_or_else(|error| Value::String(error.to_string())));
         }
         self
     }

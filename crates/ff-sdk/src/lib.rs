@@ -13,9 +13,7 @@ pub mod layers;
 mod task;
 mod worker;
 
-pub use client::{
-    Budget, Client, DEFAULT_NAMESPACE, Ending, FlowBuilder, FlowRun, FrameFeed, FramePlace, Run,
-};
+pub use client::{Budget, Client, DEFAULT_NAMESPACE, Ending, FlowBuilder, FlowRun, FrameFeed, FramePlace, Run};
 pub use context::{Answer, Callback, Child, ChildFailed, Context, Frames, Wait};
 pub use error::{Error, Result, TaskError, TaskResult};
 pub use fate::Interruption;

@@ -1,5 +1,7 @@
 //! Clients: submissions, flows, budgets and streams.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
+
 mod support;
 
 use std::time::Duration;

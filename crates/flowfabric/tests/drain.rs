@@ -1,5 +1,7 @@
 //! A process that is asked to end finishes the work that it has begun.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
+
 mod support;
 
 use std::process::Stdio;

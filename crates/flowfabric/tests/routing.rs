@@ -1,5 +1,7 @@
 //! Work reaches the one worker that can do it, however many others look for work.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

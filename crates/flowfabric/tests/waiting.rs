@@ -1,5 +1,7 @@
 //! Handlers that wait: steps, sleeps, signals, callbacks and children.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,18 +1,20 @@
 //! A worker that is killed: others take over what it held, and nothing that it says afterwards counts.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
+
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use flowfabric::core::backend::attempts::FailureReason;
 use flowfabric::core::backend::streams::{Frame, FrameKind};
-use flowfabric::core::backend::subscriptions::{LeaseChange, ReleaseReason, ScannerFilter, Subscription};
 use flowfabric::core::backend::subscriptions::LeaseHistoryEvent;
+use flowfabric::core::backend::subscriptions::{LeaseChange, ReleaseReason, ScannerFilter, Subscription};
 use flowfabric::core::cursor::EventCursor;
 use flowfabric::core::handle::Handle;
 use flowfabric::core::ids::ExecutionId;
 use flowfabric::core::rules::retry::FailureClass;
-use flowfabric::core::backend::attempts::FailureReason;
 use flowfabric::{Context, FlowFabric, Run, Task, TaskResult};
 use futures_util::StreamExt;
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -1,5 +1,7 @@
 //! Workers: handlers, failures, leases, limits and leaving.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
+
 mod support;
 
 use std::sync::Arc;
@@ -241,7 +243,8 @@ async fn a_worker_that_is_set_up_wrong_says_what_is_wrong() {
 #[tokio::test]
 async fn state_that_a_worker_does_not_have_is_named() {
     let fabric = fabric().await;
-    let worker = fabric.worker().on("needs", async |context: Context, _: ()| context.state::<String>().map(|s| s.len()));
+    let worker =
+        fabric.worker().on("needs", async |context: Context, _: ()| context.state::<String>().map(|s| s.len()));
     let worker = worker.start().await.unwrap();
     let run = fabric.client().submit(Task::new("needs", &())).await.unwrap();
     let Ending::Failed { reason, .. } = ending(run.result_within(PATIENCE).await) else { panic!("failed") };

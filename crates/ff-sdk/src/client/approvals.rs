@@ -23,7 +23,7 @@ impl Run {
         let mut args = ListPendingWaitpointsArgs { execution_id: self.id(), after: None, limit: None };
         let mut open = Vec::new();
         loop {
-            let page = self.client.backend.list_pending_waitpoints(args.clone()).await?;
+            let page = self.client.backend.list_pending_waitpoints(args).await?;
             open.extend(page.entries);
             if page.next_cursor.is_none() {
                 return Ok(open);

@@ -33,9 +33,7 @@ impl Ending {
     pub(crate) fn of(outcome: ExecutionOutcome) -> Result<Option<Blob>, Self> {
         Err(match outcome.public_state {
             PublicState::Completed => return Ok(outcome.result),
-            PublicState::Cancelled => {
-                Self::Cancelled { reason: outcome.cancellation_reason.unwrap_or_default() }
-            }
+            PublicState::Cancelled => Self::Cancelled { reason: outcome.cancellation_reason.unwrap_or_default() },
             PublicState::Expired => Self::Expired,
             PublicState::Skipped => Self::Skipped,
             _ => Self::Failed {

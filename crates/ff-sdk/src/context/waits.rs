@@ -165,7 +165,9 @@ impl Answer {
     /// Whether there are decisions, and all of them say `approved`.
     #[must_use]
     pub fn is_approved(&self) -> bool {
-        !self.timed_out() && !self.signals().is_empty() && self.signals().iter().all(|one| one.signal_name == "approved")
+        !self.timed_out()
+            && !self.signals().is_empty()
+            && self.signals().iter().all(|one| one.signal_name == "approved")
     }
 
     /// The body of the last signal.
@@ -205,9 +207,9 @@ impl Context {
             SuspendOutcome::AlreadySatisfied { .. } => {
                 let earlier = self.read_resumptions().await?;
                 let answer = nth(&earlier, &wait.name, number).cloned();
-                answer.map(Answer).ok_or_else(|| {
-                    TaskError::transient(format!("the answer to {:?} cannot be found", wait.name))
-                })
+                answer
+                    .map(Answer)
+                    .ok_or_else(|| TaskError::transient(format!("the answer to {:?} cannot be found", wait.name)))
             }
         }
     }
@@ -229,12 +231,7 @@ impl Context {
             timeout_behavior: wait.behavior,
             // A repeated call of the same owner is the same suspension; a later owner suspends anew.
             idempotency_key: Some(format!("{}#{number}@{}", wait.name, self.parts().facts.lease_epoch.0)),
-            ..SuspendArgs::new(
-                SuspensionId::from_uuid(Uuid::now_v7()),
-                waitpoint,
-                wait.resume_condition(),
-                wait.reason,
-            )
+            ..SuspendArgs::new(SuspensionId::from_uuid(Uuid::now_v7()), waitpoint, wait.resume_condition(), wait.reason)
         };
         self.guarded(self.backend().suspend(&self.parts().handle, args)).await
     }

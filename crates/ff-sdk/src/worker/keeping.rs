@@ -58,8 +58,5 @@ async fn explain(shared: &Shared, handle: &Handle, error: &EngineError) -> Inter
         max_wait_ms: 0,
     };
     let told = shared.backend.await_lost_leases(args).await.ok().and_then(|lost| lost.into_iter().next());
-    told.map_or_else(
-        || Interruption::LeaseLost { detail: error.to_string() },
-        |lost| interruption(&lost.loss),
-    )
+    told.map_or_else(|| Interruption::LeaseLost { detail: error.to_string() }, |lost| interruption(&lost.loss))
 }

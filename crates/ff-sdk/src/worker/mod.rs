@@ -73,7 +73,6 @@ impl Shared {
 
 impl Worker {
     /// Sets a worker up.
-    #[must_use]
     pub fn builder(backend: Arc<dyn EngineBackend>) -> WorkerBuilder {
         WorkerBuilder::new(backend)
     }

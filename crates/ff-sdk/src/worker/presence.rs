@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use ff_core::backend::workers::{
-    HeartbeatWorkerArgs, HeartbeatWorkerOutcome, MarkWorkerDeadArgs, RegisterWorkerArgs,
-};
+use ff_core::backend::workers::{HeartbeatWorkerArgs, HeartbeatWorkerOutcome, MarkWorkerDeadArgs, RegisterWorkerArgs};
 use ff_core::error::EngineError;
 use tracing::warn;
 
@@ -36,10 +34,8 @@ pub(super) async fn beat(shared: Arc<Shared>) {
 }
 
 async fn beat_once(shared: &Shared) -> Result<(), EngineError> {
-    let args = HeartbeatWorkerArgs {
-        worker_instance_id: shared.instance_id.clone(),
-        namespace: shared.namespace.clone(),
-    };
+    let args =
+        HeartbeatWorkerArgs { worker_instance_id: shared.instance_id.clone(), namespace: shared.namespace.clone() };
     match shared.backend.heartbeat_worker(args).await? {
         HeartbeatWorkerOutcome::Refreshed { .. } => Ok(()),
         HeartbeatWorkerOutcome::NotRegistered => register(shared).await,
