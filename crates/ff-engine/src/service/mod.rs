@@ -54,7 +54,7 @@ impl Default for TimerOptions {
             trim_events_every: 10 * MINUTE,
             tidy_every: 60 * MINUTE,
             reconcile_every: 24 * 60 * MINUTE,
-            concurrency: 16,
+            concurrency: 32,
         }
     }
 }

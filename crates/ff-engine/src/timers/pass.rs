@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::verbs::{Found, list_all};
 
 /// Entries listed at once; more than can share one position.
-const PAGE: usize = 128;
+const PAGE: usize = 256;
 
 /// Entries one pass may look at beyond those it may handle, so that items that cannot be handled hide nothing and cost little.
 const LOOKED_AT_MAX: usize = 4096;
