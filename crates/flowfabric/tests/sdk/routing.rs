@@ -1,20 +1,16 @@
 //! Work reaches the one worker that can do it, however many others look for work.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use flowfabric::{Context, FlowFabric, RunningWorker, Task, TaskResult};
 use tokio::sync::{Semaphore, watch};
 
+use crate::support::{PATIENCE, fabric};
+
 const KINDS: usize = 20;
 const WORKERS: usize = 50;
 const EXECUTIONS: usize = 1_000;
-
-/// Longer than anything here takes; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every handler announces itself and waits for permission to end, so that the test decides who is busy.
 struct Stage {
@@ -64,7 +60,7 @@ fn task(number: usize) -> Task {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_execution_waits_while_the_worker_that_can_take_it_is_idle() {
-    let fabric = FlowFabric::open("sqlite::memory:").await.unwrap();
+    let fabric = fabric().await;
     let stage = Stage::new();
     let mut workers = Vec::new();
     for number in 0..WORKERS {
@@ -86,7 +82,7 @@ async fn no_execution_waits_while_the_worker_that_can_take_it_is_idle() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_nobody_can_do_says_so_and_starts_when_a_worker_comes() {
-    let fabric = FlowFabric::open("sqlite::memory:").await.unwrap();
+    let fabric = fabric().await;
     let stage = Stage::new();
     let other = worker(&fabric, &stage, KINDS + 1).await;
     let run = fabric.client().submit(task(0)).await.unwrap();

@@ -1,16 +1,12 @@
 //! Clients: submissions, flows, budgets and streams.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{PATIENCE, fabric, in_time};
 use flowfabric::core::backend::budgets::{ReportUsageResult, UsageDimensions};
 use flowfabric::core::backend::dependencies::{EdgeDependencyPolicy, OnSatisfied};
 use flowfabric::core::trace::TraceContext;
 use flowfabric::{Budget, Context, Error, Task, TaskError, TaskResult};
-use support::{PATIENCE, fabric, in_time};
 
 async fn double(_: Context, number: u64) -> TaskResult<u64> {
     Ok(number * 2)

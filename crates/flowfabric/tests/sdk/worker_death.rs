@@ -1,7 +1,5 @@
 //! A worker that is killed: others take over what it held, and nothing that it says afterwards counts.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
-
 use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
@@ -47,7 +45,7 @@ async fn doomed_worker() {
 
 fn start_doomed(address: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "doomed_worker", "--nocapture"])
+        .args(["--ignored", "--exact", "worker_death::doomed_worker", "--nocapture"])
         .env(DOOMED, address)
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -1,14 +1,10 @@
 //! A process that is asked to end finishes the work that it has begun.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
-
-mod support;
-
 use std::process::Stdio;
 
+use crate::support::{PATIENCE, in_time};
 use flowfabric::core::backend::workers::ListWorkersArgs;
 use flowfabric::{Context, FlowFabric, Task, TaskResult};
-use support::{PATIENCE, in_time};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -34,7 +30,7 @@ async fn drained_worker() {
 
 fn start(address: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "drained_worker", "--nocapture"])
+        .args(["--ignored", "--exact", "drain::drained_worker", "--nocapture"])
         .env(DRAINED, address)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

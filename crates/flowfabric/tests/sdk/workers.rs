@@ -1,19 +1,15 @@
 //! Workers: handlers, failures, leases, limits and leaving.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{Leases, PATIENCE, fabric, in_time};
 use flowfabric::core::backend::leases::RevokeLeaseArgs;
 use flowfabric::core::backend::subscriptions::LeaseChange;
 use flowfabric::core::backend::workers::ListWorkersArgs;
 use flowfabric::core::state::PublicState;
 use flowfabric::{Context, Ending, Error, Interruption, Task, TaskError, TaskResult, Worker};
-use support::{Leases, PATIENCE, fabric, in_time};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 fn quick(task: Task) -> Task {

@@ -9,7 +9,7 @@ use flowfabric::core::ids::ExecutionId;
 use futures_util::StreamExt;
 
 /// Longer than anything here takes; only a failure waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An engine that is gone with the test.
 pub(crate) async fn fabric() -> FlowFabric {

@@ -1,16 +1,12 @@
 //! Handlers that wait: steps, sleeps, signals, callbacks and children.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may fail, and tells what it found")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::support::{PATIENCE, fabric, in_time};
 use flowfabric::{Context, Ending, Error, FlowFabric, RunningWorker, Task, TaskError, TaskResult, Wait};
 use serde::{Deserialize, Serialize};
-use support::{PATIENCE, fabric, in_time};
 
 /// How often something really happened.
 #[derive(Clone, Default)]
