@@ -40,7 +40,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fabric = FlowFabric::open(&address).await?;
     let run = fabric.client().submit(Task::new("work", &())).await?;
 
-    let mut child = Command::new(std::env::current_exe()?).arg(&address).stdout(Stdio::piped()).spawn()?;
+    let mut child =
+        Command::new(std::env::current_exe()?).arg(&address).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     println!("{}", lines.next_line().await?.expect("the first worker begins"));
     child.kill().await?;

@@ -76,6 +76,8 @@ pub struct TaskError(pub(crate) Stop);
 pub(crate) enum Stop {
     /// It failed.
     Failed(Failure),
+    /// The engine could not do what was asked, through no fault of the work.
+    Hindered(String),
     /// The execution waits; the handler runs again later.
     Parked,
     /// The execution is no longer this worker's.
@@ -107,6 +109,25 @@ impl TaskError {
     /// A failure of the given class.
     pub fn of(class: FailureClass, message: impl fmt::Display) -> Self {
         Self(Stop::Failed(Failure { class, message: message.to_string(), detail: None }))
+    }
+
+    /// A failure that may pass by itself, from any kind of error, `anyhow`'s and boxed ones included.
+    pub fn any(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::transient(with_causes(&*error.into()))
+    }
+
+    /// What an error of the engine means for the work: a refusal of what was asked stays a refusal; when the engine cannot be reached, or is too
+    /// busy, the work is done later, and that is no failure.
+    pub(crate) fn from_engine(error: &EngineError) -> Self {
+        match error {
+            EngineError::Transport { .. }
+            | EngineError::Timeout { .. }
+            | EngineError::ResourceExhausted { .. }
+            | EngineError::Contention(ContentionKind::RetryExhausted) => Self(Stop::Hindered(error.to_string())),
+            EngineError::Contextual { source, .. } => Self::from_engine(source),
+            EngineError::Contention(_) => Self::transient(error),
+            _ => Self::permanent(error),
+        }
     }
 
     /// Adds a document for programs; a value that cannot be written as JSON becomes its error text.
@@ -142,6 +163,7 @@ impl fmt::Display for TaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Stop::Failed(failure) => write!(f, "{}: {}", failure.class, failure.message),
+            Stop::Hindered(why) => write!(f, "done later, because the engine cannot: {why}"),
             Stop::Parked => f.write_str("waiting; the handler runs again when the wait is over"),
             Stop::Lost => f.write_str("the execution is no longer this worker's"),
         }
@@ -150,22 +172,26 @@ impl fmt::Display for TaskError {
 
 impl<E: std::error::Error + 'static> From<E> for TaskError {
     fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let text = cause.to_string();
-            // Many errors repeat their cause.
-            if !message.contains(&text) {
-                message.push_str(": ");
-                message.push_str(&text);
-            }
-            source = cause.source();
-        }
-        Self::transient(message)
+        Self::transient(with_causes(&error))
     }
 }
 
-/// Whether an error says that the caller does not own the execution any more.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        // Many errors repeat their cause.
+        if !message.contains(&text) {
+            message.push_str(": ");
+            message.push_str(&text);
+        }
+        source = cause.source();
+    }
+    message
+}
+
+/// Whether an error of a call by handle says that the caller does not own the execution any more.
 pub(crate) fn is_loss(error: &EngineError) -> bool {
     match error {
         EngineError::State(kind) => matches!(

@@ -4,15 +4,19 @@ use ff_core::backend::signals::{
     DeliverApprovalSignalArgs, DeliverSignalArgs, DeliverSignalResult, ListPendingWaitpointsArgs, PendingWaitpointInfo,
     SIGNAL_DEDUP_TTL_MS,
 };
-use ff_core::backend::subscriptions::ScannerFilter;
+use ff_core::backend::subscriptions::{LeaseHistoryEvent, ScannerFilter, Subscription};
 use ff_core::backend::suspension::{ResumeExecutionArgs, ResumeTrigger};
 use ff_core::cursor::EventCursor;
 use ff_core::error::{EngineError, Entity};
+use ff_core::state::WaitpointState;
 use serde::Serialize;
 
 use super::{Run, encode};
 use crate::error::{Error, Result};
 use crate::task::JSON;
+
+/// How long until there is another look for what nobody tells.
+const RECHECK_MS: u64 = 1_000;
 
 impl Run {
     /// What it waits for now.
@@ -44,20 +48,32 @@ impl Run {
                 Err(Error::NoWaitpoint { .. }) if self.client.backend.await_outcome(self.id(), 0).await?.is_none() => {}
                 found => return found,
             }
-            // Whoever begins to wait lets go of its lease.
-            loop {
-                match std::future::poll_fn(|cx| changes.as_mut().poll_next(cx)).await {
-                    Some(Ok(change)) if change.execution_id == self.id() => break,
-                    Some(Ok(_)) => {}
-                    Some(Err(error)) => return Err(error.into()),
-                    None => return self.waitpoint(name).await,
-                }
+            // Whoever begins to wait lets go of its lease. What is handed out before the wait is not told.
+            tokio::select! {
+                change = self.changed(&mut changes) => change?,
+                over = self.client.backend.await_outcome(self.id(), RECHECK_MS) => drop(over?),
+            }
+        }
+    }
+
+    /// Ends when the lease of this execution changes.
+    async fn changed(&self, changes: &mut Subscription<LeaseHistoryEvent>) -> Result<()> {
+        loop {
+            match std::future::poll_fn(|cx| changes.as_mut().poll_next(cx)).await {
+                Some(Ok(change)) if change.execution_id == self.id() => return Ok(()),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error.into()),
+                None => std::future::pending().await,
             }
         }
     }
 
     async fn waitpoint(&self, name: &str) -> Result<PendingWaitpointInfo> {
-        let found = self.waiting_for().await?.into_iter().find(|open| open.waitpoint_key == name);
+        let mut named: Vec<_> = self.waiting_for().await?;
+        named.retain(|open| open.waitpoint_key == name);
+        // What it waits at comes before what it has only handed out.
+        let waits = named.iter().position(|open| open.state == WaitpointState::Active).unwrap_or(0);
+        let found = named.into_iter().nth(waits);
         found.ok_or_else(|| Error::NoWaitpoint { id: self.id(), key: name.to_owned() })
     }
 

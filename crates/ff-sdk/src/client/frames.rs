@@ -121,6 +121,9 @@ async fn next(backend: Arc<dyn EngineBackend>, id: ExecutionId, place: FramePlac
         biased;
         later = tail(&*backend, id, following, FrameId::ZERO, WAIT_MS) => {
             let later = later?;
+            if later.frames.is_empty() && later.closed_at.is_some() {
+                return Ok(Next::Attempt(following));
+            }
             if later.frames.is_empty() && is_over(&*backend, id).await? {
                 return after_the_end(&*backend, id, following).await;
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ff_core::Blob;
 use ff_core::backend::attempts::{CancelExecutionArgs, CancelExecutionResult};
+use ff_core::backend::ingress::ReplayExecutionArgs;
 use ff_core::backend::inspection::{ExecutionOutcome, ExecutionSnapshot, Explanation};
 use ff_core::backend::streams::SummaryDocument;
 use ff_core::error::{EngineError, Entity};
@@ -19,6 +20,7 @@ use super::{Client, Ending};
 use crate::error::{Error, Result};
 use crate::handler::decode;
 use crate::task::millis;
+use crate::worker::pause_if_early;
 
 /// How long one wait at the engine lasts at most.
 const POLL: Duration = Duration::from_secs(25);
@@ -109,12 +111,14 @@ impl Run {
         loop {
             let left = patience.map(|patience| patience.saturating_sub(began.elapsed()));
             let wait = left.map_or(POLL, |left| left.min(POLL));
+            let asked = Instant::now();
             if let Some(outcome) = self.client.backend.await_outcome(self.id, millis(wait)).await? {
                 return Ok(outcome);
             }
             if left.is_some_and(|left| left <= wait) {
                 return Err(Error::StillRunning { id: self.id, waited: began.elapsed() });
             }
+            pause_if_early(asked, wait).await;
         }
     }
 
@@ -130,6 +134,17 @@ impl Run {
             fence: FenceTriple::default(),
         };
         Ok(self.client.backend.cancel_execution(args).await?)
+    }
+
+    /// Opens it again for another try, after it has ended.
+    ///
+    /// # Errors
+    /// When it is not over, or was replayed as often as it may be.
+    pub async fn replay(&self, reason: &str) -> Result<()> {
+        let args =
+            ReplayExecutionArgs { execution_id: self.id, reason: reason.to_owned(), requested_by: String::new() };
+        self.client.backend.replay_execution(args).await?;
+        Ok(())
     }
 
     /// What its handler publishes, from the first frame on; ends when it is over.

@@ -58,6 +58,9 @@ impl Context {
 
     async fn child(&self, name: String, task: Task) -> TaskResult<SpawnChild> {
         task.check().map_err(TaskError::permanent)?;
+        if task.idempotency_key.is_some() {
+            return Err(TaskError::permanent(format!("child {name:?} has its name for a key; it cannot have another")));
+        }
         let delay_until = match task.delay {
             Some(delay) => Some(self.now().await?.plus(millis(delay))),
             None => None,
@@ -77,7 +80,7 @@ impl Context {
         })
     }
 
-    /// The result of a child, once it is over. Until then the execution waits without holding a worker.
+    /// The result of a child. Until it and all other children are over the execution waits, without holding a worker.
     ///
     /// # Errors
     /// [`ChildFailed`], as a failure of this handler, when it did not complete; one for which [`TaskError::is_parked`] holds while it
@@ -85,12 +88,14 @@ impl Context {
     pub async fn join<T: DeserializeOwned>(&self, child: &Child<T>) -> TaskResult<T> {
         let mut results = self.join_all(std::slice::from_ref(child)).await?;
         match results.pop() {
-            Some(result) => Ok(result?),
+            Some(Ok(result)) => Ok(result),
+            // It stays as it ended: trying again finds the same.
+            Some(Err(failed)) => Err(TaskError::permanent(failed)),
             None => Err(TaskError::transient("a join answered nothing")),
         }
     }
 
-    /// The results of children, in their order, once all of them are over.
+    /// The results of children, in their order, once all children are over, those that are not asked for included.
     ///
     /// # Errors
     /// One for which [`TaskError::is_parked`] holds while some run; hand it on with `?`. A child that did not complete is data.
@@ -100,7 +105,7 @@ impl Context {
     ) -> TaskResult<Vec<Result<T, ChildFailed>>> {
         let mut results = Vec::with_capacity(children.len());
         for child in children {
-            let Some(outcome) = self.guarded(self.backend().await_outcome(child.id, 0)).await? else {
+            let Some(outcome) = self.asked(self.backend().await_outcome(child.id, 0)).await? else {
                 return self.parked(self.backend().wait_children(&self.parts().handle)).await;
             };
             results.push(match Ending::of(outcome) {

@@ -33,8 +33,9 @@ pub use waits::{Answer, Callback, Wait};
 
 use crate::client::Client;
 use crate::error::{Stop, TaskError, TaskResult, is_loss};
-use crate::fate::{Fate, Interruption};
+use crate::fate::{Fate, Interruption, explain_loss};
 use crate::handler::decode;
+use crate::worker::reporting::one_line;
 
 /// What a handler can know and do while it runs. Cheap to clone.
 ///
@@ -62,11 +63,17 @@ struct Inner {
     calls: Mutex<Calls>,
 }
 
-/// How often this run has come by a sleep, or a wait of some name.
+/// How often this run has come by a sleep, or by a wait or a callback of some name.
 #[derive(Default)]
-struct Calls {
-    sleeps: usize,
-    waits: HashMap<String, usize>,
+struct Calls(HashMap<String, usize>);
+
+impl Calls {
+    /// How often it came by this one before.
+    fn count(&mut self, what: String) -> usize {
+        let count = self.0.entry(what).or_default();
+        *count += 1;
+        *count - 1
+    }
 }
 
 impl Context {
@@ -164,10 +171,14 @@ impl Context {
         })
     }
 
-    /// A client for the same namespace, for everything that is not about this execution.
+    /// A client for the same namespace and trace, for everything that is not about this execution.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::within(Arc::clone(&self.parts().backend), self.namespace().clone())
+        let client = Client::within(Arc::clone(&self.parts().backend), self.namespace().clone());
+        match self.trace() {
+            Some(trace) => client.traced(trace.clone()),
+            None => client,
+        }
     }
 
     /// The proof that this worker holds the execution, for operations of the [backend](Client::backend) that have no short form here.
@@ -195,12 +206,12 @@ impl Context {
         fate.interruption().cloned().unwrap_or(Interruption::Stopping)
     }
 
-    /// Says how far the work is.
+    /// Says how far the work is; a long message is cut.
     ///
     /// # Errors
     /// When the execution is no longer this worker's, or the percentage is over 100.
     pub async fn progress(&self, percent: u8, message: &str) -> TaskResult {
-        self.guarded(self.backend().progress(&self.parts().handle, Some(percent), Some(message))).await
+        self.guarded(self.backend().progress(&self.parts().handle, Some(percent), Some(&one_line(message)))).await
     }
 
     /// Sets a label on the execution.
@@ -222,26 +233,36 @@ impl Context {
 
     /// The engine's time.
     async fn now(&self) -> TaskResult<TimestampMs> {
-        let ms = self.guarded(self.backend().server_time_ms()).await?;
+        let ms = self.asked(self.backend().server_time_ms()).await?;
         Ok(TimestampMs(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 
-    /// Runs a call while the execution is this worker's, and notices when it is not.
-    async fn guarded<T>(&self, call: impl Future<Output = Result<T, EngineError>>) -> TaskResult<T> {
+    /// Refuses to go on once the execution is not this run's any more.
+    fn check(&self) -> TaskResult {
         let fate = &self.parts().fate;
         if fate.is_parked() {
             return Err(TaskError(Stop::Parked));
         }
-        if fate.is_lost() {
-            return Err(TaskError(Stop::Lost));
-        }
+        if fate.is_lost() { Err(TaskError(Stop::Lost)) } else { Ok(()) }
+    }
+
+    /// Makes a call while the execution is this worker's.
+    async fn asked<T>(&self, call: impl Future<Output = Result<T, EngineError>>) -> TaskResult<T> {
+        self.check()?;
+        call.await.map_err(|error| TaskError::from_engine(&error))
+    }
+
+    /// Makes a call by handle, and notices when the execution is not this worker's any more.
+    async fn guarded<T>(&self, call: impl Future<Output = Result<T, EngineError>>) -> TaskResult<T> {
+        self.check()?;
         match call.await {
             Ok(answer) => Ok(answer),
             Err(error) if is_loss(&error) => {
-                fate.interrupt(Interruption::LeaseLost { detail: error.to_string() });
+                let Parts { backend, handle, facts, fate, .. } = self.parts();
+                fate.interrupt(explain_loss(&**backend, &facts.worker_instance_id, handle, &error).await);
                 Err(TaskError(Stop::Lost))
             }
-            Err(error) => Err(TaskError::from(error)),
+            Err(error) => Err(TaskError::from_engine(&error)),
         }
     }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Context;
-use crate::error::{Stop, TaskError, TaskResult};
+use crate::error::{TaskError, TaskResult};
 use crate::handler::decode;
 use crate::task::millis;
 
@@ -31,6 +31,7 @@ impl Context {
         E: Into<TaskError>,
         Fut: Future<Output = Result<T, E>>,
     {
+        self.check()?;
         let key = format!("step:{name}");
         if let Some(stored) = self.stored(&key).await? {
             return read(name, &stored);
@@ -43,17 +44,14 @@ impl Context {
     }
 
     /// Waits without holding a worker: the execution is parked and the handler runs again when the time is over, on whichever worker
-    /// is free. Sleeps are told apart by their order, so a handler must come by them in the same order each time.
+    /// is free. Sleeps are told apart by their order, so a handler must come by them in the same order each time; each is remembered like a
+    /// [step](Self::step), and an execution has room for a thousand of both.
     ///
     /// # Errors
     /// One for which [`TaskError::is_parked`] holds; hand it on with `?`.
     pub async fn sleep(&self, duration: Duration) -> TaskResult {
-        let number = {
-            let mut calls = self.calls();
-            calls.sleeps += 1;
-            calls.sleeps - 1
-        };
-        let key = format!("sleep:{number}");
+        self.check()?;
+        let key = format!("sleep:{}", self.calls().count("sleep".to_owned()));
         let until = match self.stored(&key).await? {
             Some(stored) => read(&key, &stored)?,
             None => {
@@ -72,7 +70,10 @@ impl Context {
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(left)) => Ok(()),
-            () = self.parts().fate.token().cancelled() => Err(TaskError(Stop::Lost)),
+            () = self.parts().fate.token().cancelled() => {
+                self.check()?;
+                Err(TaskError::transient("the worker stops"))
+            }
         }
     }
 
@@ -94,7 +95,7 @@ impl Context {
     }
 
     async fn read_steps(&self) -> TaskResult<Mutex<BTreeMap<String, Blob>>> {
-        Ok(Mutex::new(self.guarded(self.backend().read_steps(self.execution_id())).await?))
+        Ok(Mutex::new(self.asked(self.backend().read_steps(self.execution_id())).await?))
     }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ff_core::Blob;
 use ff_core::backend::signals::ListPendingWaitpointsArgs;
 use ff_core::backend::suspension::{
-    CountKind, ResumeCondition, ResumeSignal, Resumption, SignalMatcher, SuspendArgs, SuspendOutcome,
-    SuspensionReasonCode, WaitpointBinding,
+    CountKind, ResumeCondition, ResumePolicy, ResumeSignal, Resumption, SignalMatcher, SuspendArgs, SuspendOutcome,
+    SuspensionReasonCode, SuspensionRequester, WaitpointBinding,
 };
 use ff_core::error::{ConflictKind, EngineError};
 use ff_core::ids::{ExecutionId, SuspensionId, WaitpointId};
@@ -40,8 +40,8 @@ pub struct Wait {
 enum Condition {
     /// Enough signals, of any name or of this one.
     Signals { n: u32, kind: CountKind, named: Option<String> },
-    /// An operator alone.
-    Operator,
+    /// As the engine knows it, over waitpoints of its own.
+    Engine(ResumeCondition),
 }
 
 impl Wait {
@@ -71,7 +71,14 @@ impl Wait {
     /// An operator who lets it go on.
     pub fn operator(name: impl Into<String>) -> Self {
         let reason = SuspensionReasonCode::WaitingForOperatorReview;
-        Self { reason, condition: Condition::Operator, ..Self::signal(name) }
+        Self { reason, condition: Condition::Engine(ResumeCondition::OperatorOnly {}), ..Self::signal(name) }
+    }
+
+    /// Any condition of the engine, all-of and counts over several waitpoints included. The outside finds each waitpoint by its key in the
+    /// condition.
+    pub fn matching(condition: ResumeCondition) -> Self {
+        let name = condition.waitpoint_keys().first().map_or("wait", |first| *first).to_owned();
+        Self { condition: Condition::Engine(condition), ..Self::signal(name) }
     }
 
     /// Only signals of this name count.
@@ -118,9 +125,24 @@ impl Wait {
         self
     }
 
+    /// The waitpoints: first the one by which its answer is found again, then the others that the condition names.
+    fn bindings(&self) -> Vec<WaitpointBinding> {
+        let fresh = |key: &str| WaitpointBinding::Fresh {
+            waitpoint_id: WaitpointId::from_uuid(Uuid::now_v7()),
+            waitpoint_key: key.to_owned(),
+        };
+        let own = match self.waitpoint {
+            Some(waitpoint_id) => WaitpointBinding::UsePending { waitpoint_id },
+            None => fresh(&self.name),
+        };
+        let condition = self.resume_condition();
+        let others = condition.waitpoint_keys().into_iter().filter(|key| *key != self.name).map(fresh);
+        [own].into_iter().chain(others).collect()
+    }
+
     fn resume_condition(&self) -> ResumeCondition {
         match &self.condition {
-            Condition::Operator => ResumeCondition::OperatorOnly {},
+            Condition::Engine(condition) => condition.clone(),
             Condition::Signals { n, kind, named } => ResumeCondition::Count {
                 n: *n,
                 count_kind: *kind,
@@ -162,7 +184,8 @@ impl Answer {
         self.0.timed_out
     }
 
-    /// Whether there are decisions, and all of them say `approved`.
+    /// Whether there are decisions, and all of them say `approved`: one that says otherwise is enough for a no, though it ends a wait for several
+    /// people only together with the others.
     #[must_use]
     pub fn is_approved(&self) -> bool {
         !self.timed_out()
@@ -187,12 +210,8 @@ impl Context {
     /// # Errors
     /// One for which [`TaskError::is_parked`] holds; hand it on with `?`.
     pub async fn wait_for(&self, wait: Wait) -> TaskResult<Answer> {
-        let number = {
-            let mut calls = self.calls();
-            let count = calls.waits.entry(wait.name.clone()).or_default();
-            *count += 1;
-            *count - 1
-        };
+        self.check()?;
+        let number = self.calls().count(format!("wait:{}", wait.name));
         if self.parts().execution.suspension_count > 0 {
             let earlier = self.0.resumptions.get_or_try_init(|| self.read_resumptions()).await?;
             if let Some(answer) = nth(earlier, &wait.name, number) {
@@ -215,23 +234,22 @@ impl Context {
     }
 
     async fn suspend(&self, wait: &Wait, number: usize) -> TaskResult<SuspendOutcome> {
-        let waitpoint = match wait.waitpoint {
-            Some(waitpoint_id) => WaitpointBinding::UsePending { waitpoint_id },
-            None => WaitpointBinding::Fresh {
-                waitpoint_id: WaitpointId::from_uuid(Uuid::now_v7()),
-                waitpoint_key: wait.name.clone(),
-            },
-        };
         let timeout_at = match wait.timeout {
             Some(timeout) => Some(self.now().await?.plus(millis(timeout))),
             None => None,
         };
         let args = SuspendArgs {
+            suspension_id: SuspensionId::from_uuid(Uuid::now_v7()),
+            waitpoints: wait.bindings(),
+            resume_condition: wait.resume_condition(),
+            resume_policy: ResumePolicy::default(),
+            reason_code: wait.reason,
+            requested_by: SuspensionRequester::Worker,
+            continuation_metadata_pointer: None,
             timeout_at,
             timeout_behavior: wait.behavior,
             // A repeated call of the same owner is the same suspension; a later owner suspends anew.
             idempotency_key: Some(format!("{}#{number}@{}", wait.name, self.parts().facts.lease_epoch.0)),
-            ..SuspendArgs::new(SuspensionId::from_uuid(Uuid::now_v7()), waitpoint, wait.resume_condition(), wait.reason)
         };
         self.guarded(self.backend().suspend(&self.parts().handle, args)).await
     }
@@ -240,7 +258,7 @@ impl Context {
         let mut all: Vec<Resumption> = Vec::new();
         loop {
             let after = all.last().map(|last| last.ordinal);
-            let page = self.guarded(self.backend().list_resumptions(self.execution_id(), after, PAGE)).await?;
+            let page = self.asked(self.backend().list_resumptions(self.execution_id(), after, PAGE)).await?;
             let is_last = page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
             all.extend(page);
             if is_last {
@@ -250,12 +268,13 @@ impl Context {
     }
 
     /// Opens a place where the outside can answer before the handler waits for it: hand the [`Callback`] out, then
-    /// [wait](Wait::callback). When the handler runs again, it gets the same one.
+    /// [wait](Wait::callback). When the handler runs again, it gets the same one; the same name again, after the wait, opens another.
     ///
     /// # Errors
     /// When the engine has no secret to sign with, or the execution is no longer this worker's.
     pub async fn callback(&self, name: &str, expires_in: Duration) -> TaskResult<Callback> {
-        let key = format!("callback:{name}");
+        self.check()?;
+        let key = format!("callback:{name}#{}", self.calls().count(format!("callback:{name}")));
         let waitpoint_id: WaitpointId = match self.stored(&key).await? {
             Some(stored) => read_id(&stored)?,
             None => {
@@ -265,7 +284,7 @@ impl Context {
             }
         };
         let partition = self.execution_id().partition().into();
-        let token = self.guarded(self.backend().read_waitpoint_token(&partition, waitpoint_id)).await?;
+        let token = self.asked(self.backend().read_waitpoint_token(&partition, waitpoint_id)).await?;
         let token = token.ok_or_else(|| TaskError::permanent(format!("the callback {name:?} has no token")))?;
         Ok(Callback { execution_id: self.execution_id(), waitpoint_id, name: name.to_owned(), token })
     }
@@ -277,7 +296,7 @@ impl Context {
             return Ok(self.guarded(async { created }).await?.waitpoint_id);
         }
         let args = ListPendingWaitpointsArgs { execution_id: self.execution_id(), after: None, limit: None };
-        let open = self.guarded(self.backend().list_pending_waitpoints(args)).await?;
+        let open = self.asked(self.backend().list_pending_waitpoints(args)).await?;
         let found = open.entries.into_iter().find(|entry| entry.waitpoint_key == name);
         found
             .map(|entry| entry.waitpoint_id)

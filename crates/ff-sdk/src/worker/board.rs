@@ -1,18 +1,18 @@
-//! The tasks that run now, and the one watch over all their leases.
+//! The tasks that run now, and the watch over all their leases.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use ff_core::backend::leases::{AwaitLostLeasesArgs, LeaseLoss, LostLease};
+use ff_core::backend::leases::{AwaitLostLeasesArgs, LostLease};
 use ff_core::handle::Handle;
 use ff_core::ids::{AttemptIndex, ExecutionId};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::warn;
 
-use super::Shared;
+use super::{Shared, pause_if_early};
 use crate::fate::{Fate, Interruption};
 use crate::task::millis;
 
@@ -25,20 +25,25 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What runs now.
 #[derive(Default)]
 pub(super) struct Board {
-    tasks: Mutex<HashMap<u64, Entry>>,
-    numbers: AtomicU64,
+    tasks: Mutex<Tasks>,
     changed: Notify,
 }
 
-/// One task that runs.
-#[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) handle: Handle,
-    pub(super) execution_id: ExecutionId,
-    pub(super) attempt_index: AttemptIndex,
-    pub(super) fate: Fate,
-    pub(super) abort: AbortHandle,
-    pub(super) since: Instant,
+#[derive(Default)]
+struct Tasks {
+    all: HashMap<u64, Entry>,
+    next: u64,
+    /// Said to whoever comes, too.
+    told: Option<Interruption>,
+}
+
+struct Entry {
+    handle: Handle,
+    execution_id: ExecutionId,
+    attempt_index: AttemptIndex,
+    fate: Fate,
+    since: Instant,
+    is_watched: bool,
 }
 
 /// Takes its task off the board when it ends, however it ends.
@@ -49,114 +54,126 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.board.lock().remove(&self.number);
-        self.board.changed.notify_one();
+        self.board.lock().all.remove(&self.number);
     }
 }
 
 impl Board {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, Tasks> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().all.len()
     }
 
-    pub(super) fn put(self: &Arc<Self>, entry: Entry) -> Place {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.lock().insert(number, entry);
+    pub(super) fn put(
+        self: &Arc<Self>,
+        handle: &Handle,
+        (execution_id, attempt_index): (ExecutionId, AttemptIndex),
+        fate: &Fate,
+    ) -> Place {
+        let (handle, fate, since) = (handle.clone(), fate.clone(), Instant::now());
+        let mut tasks = self.lock();
+        if let Some(told) = &tasks.told {
+            fate.interrupt(told.clone());
+        }
+        let number = tasks.next;
+        tasks.next += 1;
+        tasks.all.insert(number, Entry { handle, execution_id, attempt_index, fate, since, is_watched: false });
+        drop(tasks);
         self.changed.notify_one();
         Place { board: Arc::clone(self), number }
     }
 
-    /// Tells every handler to stop.
+    /// Tells every handler to stop, and those that come after.
     pub(super) fn interrupt_all(&self, why: &Interruption) {
-        for entry in self.lock().values() {
+        let mut tasks = self.lock();
+        tasks.told = Some(why.clone());
+        for entry in tasks.all.values() {
             entry.fate.interrupt(why.clone());
         }
     }
 
-    /// Ends every handler where it stands.
-    pub(super) fn abandon_all(&self) {
-        for entry in self.lock().values() {
-            entry.abort.abort();
-        }
-    }
-
-    /// Leases worth watching, and how long until another one is.
-    fn watched(&self) -> (Vec<Handle>, Option<Duration>) {
-        let (now, mut young, mut handles) = (Instant::now(), None, Vec::new());
-        for entry in self.lock().values().filter(|entry| !entry.fate.is_lost() && !entry.fate.is_parked()) {
-            let age = now.duration_since(entry.since);
-            if age >= SETTLED {
-                handles.push(entry.handle.clone());
+    /// Leases that nobody watches although they are old enough, and when another one is.
+    fn unwatched(&self) -> (HashMap<u64, Handle>, Option<Instant>) {
+        let (now, mut next, mut batch) = (Instant::now(), None, HashMap::new());
+        for (number, entry) in &mut self.lock().all {
+            if entry.is_watched || !entry.fate.is_ours() {
+                continue;
+            }
+            let settles_at = entry.since + SETTLED;
+            if settles_at <= now {
+                entry.is_watched = true;
+                batch.insert(*number, entry.handle.clone());
             } else {
-                let left = SETTLED - age;
-                young = Some(young.map_or(left, |least: Duration| least.min(left)));
+                next = Some(next.map_or(settles_at, |least: Instant| least.min(settles_at)));
             }
         }
-        (handles, young)
+        (batch, next)
     }
 
-    fn tell(&self, lost: Vec<LostLease>) {
-        let tasks = self.lock();
-        for LostLease { execution_id, attempt_index, loss } in lost {
-            let same = |entry: &&Entry| entry.execution_id == execution_id && entry.attempt_index == attempt_index;
-            for entry in tasks.values().filter(same) {
-                entry.fate.interrupt(interruption(&loss));
+    /// Tells those of a batch that have lost their leases; the others are to be watched again.
+    fn tell(&self, batch: &[u64], lost: &[LostLease]) {
+        let mut tasks = self.lock();
+        for number in batch {
+            let Some(entry) = tasks.all.get_mut(number) else { continue };
+            entry.is_watched = false;
+            let theirs = |lost: &&LostLease| {
+                lost.execution_id == entry.execution_id && lost.attempt_index == entry.attempt_index
+            };
+            if let Some(lost) = lost.iter().find(theirs)
+                && !entry.fate.is_parked()
+            {
+                entry.fate.interrupt(Interruption::from(&lost.loss));
             }
         }
     }
 }
 
-/// A loss as the handler hears of it.
-pub(super) fn interruption(loss: &LeaseLoss) -> Interruption {
-    let detail = match loss {
-        LeaseLoss::Cancelled { reason } => return Interruption::Cancelled { reason: reason.clone() },
-        LeaseLoss::Ended { public_state } => format!("the execution is {public_state}"),
-        LeaseLoss::Expired => "the lease ran out".to_owned(),
-        LeaseLoss::Revoked { reason } => format!("the lease was revoked: {reason}"),
-        LeaseLoss::Superseded => "another worker has the execution".to_owned(),
-        LeaseLoss::Missing => "the execution is gone".to_owned(),
-    };
-    Interruption::LeaseLost { detail }
-}
-
-/// Watches the leases of all tasks at once, for as long as the worker lives.
+/// Watches the leases of all tasks, for as long as the worker lives. Each call watches those that have become old enough since the one
+/// before, and is left to its end: a busy worker must not keep its own watch from answering.
 pub(super) async fn watch(shared: Arc<Shared>, board: Arc<Board>) {
+    let mut calls: JoinSet<(Vec<u64>, Vec<LostLease>)> = JoinSet::new();
+    let mut look_at: Option<Instant> = None;
     loop {
-        let changed = board.changed.notified();
-        let (handles, young) = board.watched();
-        let settled = async {
-            match young {
-                Some(left) => tokio::time::sleep(left).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
-            lost = lost_of(&shared, handles) => board.tell(lost),
-            () = changed => tokio::time::sleep(SETTLED).await,
-            () = settled => {}
+            Some(answered) = calls.join_next() => {
+                if let Ok((batch, lost)) = answered {
+                    board.tell(&batch, &lost);
+                }
+                look_at = Some(Instant::now());
+            }
+            () = board.changed.notified(), if look_at.is_none() => look_at = Some(Instant::now() + SETTLED),
+            () = tokio::time::sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {
+                let (batch, next) = board.unwatched();
+                if !batch.is_empty() {
+                    calls.spawn(lost_of(Arc::clone(&shared), batch));
+                }
+                look_at = next;
+            }
         }
     }
 }
 
-async fn lost_of(shared: &Shared, handles: Vec<Handle>) -> Vec<LostLease> {
-    if handles.is_empty() {
-        return std::future::pending().await;
-    }
-    let args = AwaitLostLeasesArgs {
-        worker_instance_id: shared.instance_id.clone(),
-        handles,
-        max_wait_ms: millis(shared.poll),
-    };
-    match shared.backend.await_lost_leases(args).await {
+async fn lost_of(shared: Arc<Shared>, batch: HashMap<u64, Handle>) -> (Vec<u64>, Vec<LostLease>) {
+    let (numbers, handles) = batch.into_iter().unzip();
+    let (worker_instance_id, max_wait_ms) = (shared.instance_id.clone(), millis(shared.poll));
+    let began = Instant::now();
+    let lost = match shared
+        .backend
+        .await_lost_leases(AwaitLostLeasesArgs { worker_instance_id, handles, max_wait_ms })
+        .await
+    {
         Ok(lost) => lost,
         Err(error) => {
             warn!(%error, "cannot watch leases; renewals still notice a loss");
             tokio::time::sleep(PAUSE).await;
             Vec::new()
         }
+    };
+    if lost.is_empty() {
+        pause_if_early(began, shared.poll).await;
     }
+    (numbers, lost)
 }

@@ -8,12 +8,13 @@ use ff_core::error::EngineError;
 use ff_core::handle::Handle;
 use ff_core::ids::LaneId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use super::board::Board;
-use super::{Shared, driver};
+use super::{Shared, driver, pause_if_early};
 
 /// Most executions taken by one call.
 const BATCH_MAX: usize = 64;
@@ -30,6 +31,8 @@ pub(super) struct Claimer {
     pub(super) slots: Arc<Semaphore>,
     pub(super) tasks: TaskTracker,
     pub(super) stopping: CancellationToken,
+    /// Ends every task where it stands.
+    pub(super) abandoned: CancellationToken,
 }
 
 impl Claimer {
@@ -97,15 +100,18 @@ impl Claimer {
         let (shared, count) = (&self.shared, u32::try_from(count).unwrap_or(u32::MAX));
         let policy = shared.claim_policy(wait);
         let claim = shared.backend.claim_many(&self.lane, &shared.capabilities, policy, count);
-        if wait.is_none() {
-            return claim.await;
-        }
-        tokio::select! {
+        let Some(wait) = wait else { return claim.await };
+        let began = Instant::now();
+        let taken = tokio::select! {
             biased;
-            taken = claim => taken,
+            taken = claim => taken?,
             // Whatever such a claim may have taken at this very moment comes back when its lease runs out.
-            () = self.stopping.cancelled() => Ok(Vec::new()),
+            () = self.stopping.cancelled() => Vec::new(),
+        };
+        if taken.is_empty() {
+            pause_if_early(began, wait).await;
         }
+        Ok(taken)
     }
 
     fn begin_all(&self, taken: Vec<Handle>, slots: Vec<OwnedSemaphorePermit>) {
@@ -116,8 +122,12 @@ impl Claimer {
 
     fn begin(&self, handle: Handle, slot: OwnedSemaphorePermit) {
         let (shared, board) = (Arc::clone(&self.shared), Arc::clone(&self.board));
+        let (abandoned, taken_at) = (self.abandoned.clone(), Instant::now());
         self.tasks.spawn(async move {
-            driver::drive(shared, board, handle).await;
+            tokio::select! {
+                () = driver::drive(shared, board, handle, taken_at) => {}
+                () = abandoned.cancelled() => {}
+            }
             drop(slot);
         });
     }

@@ -2,37 +2,46 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use ff_core::Blob;
 use ff_core::backend::inspection::ExecutionContext;
 use ff_core::handle::{Handle, HandlePayload};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument, Span, info_span, warn};
 
 use super::Shared;
-use super::board::{Board, Entry};
+use super::board::Board;
 use super::keeping::keep;
 use super::reporting::{Report, report};
 use crate::context::{Context, Parts};
-use crate::error::{Stop, TaskError, TaskResult};
+use crate::error::{TaskError, TaskResult};
 use crate::fate::{Fate, Interruption};
+use crate::handler::Handler;
 
-/// Runs one claimed execution to its report.
-pub(super) async fn drive(shared: Arc<Shared>, board: Arc<Board>, handle: Handle) {
+/// How long a handler that was dropped may take to be gone.
+const GONE: Duration = Duration::from_secs(1);
+
+/// Runs one execution, claimed no later than `taken_at`, to its report.
+pub(super) async fn drive(shared: Arc<Shared>, board: Arc<Board>, handle: Handle, taken_at: Instant) {
     let facts = match handle.peek() {
         Ok(facts) => facts,
         Err(error) => return warn!(%error, "a claim answered a handle that cannot be read"),
     };
+    let fate = Fate::default();
+    let _place = board.put(&handle, (facts.execution_id, facts.attempt_index), &fate);
     let execution = match shared.backend.read_execution_context(facts.execution_id).await {
         Ok(execution) => execution,
         Err(error) => {
             warn!(execution = %facts.execution_id, %error, "cannot read what to do");
-            return report(&shared, &handle, Report::GiveBack).await;
+            return report(&shared, &handle, Report::of(TaskError::from_engine(&error))).await;
         }
     };
     let span = span_of(&shared, &facts, &execution);
-    run(shared, board, handle, facts, execution).instrument(span).await;
+    let task = Task { shared, handle, facts, fate, taken_at };
+    task.run(execution).instrument(span).await;
 }
 
 fn span_of(shared: &Shared, facts: &HandlePayload, execution: &ExecutionContext) -> Span {
@@ -45,88 +54,93 @@ fn span_of(shared: &Shared, facts: &HandlePayload, execution: &ExecutionContext)
     )
 }
 
-async fn run(
+type Answer = TaskResult<Option<Blob>>;
+type Job = AbortOnDropHandle<Answer>;
+type Ended = Result<Answer, JoinError>;
+
+/// One claimed execution.
+struct Task {
     shared: Arc<Shared>,
-    board: Arc<Board>,
     handle: Handle,
     facts: HandlePayload,
-    execution: ExecutionContext,
-) {
-    let kind = execution.execution_kind.clone();
-    let Some(handler) = shared.handlers.get(&kind).cloned() else {
-        let missing = TaskError::transient(format!("worker {} has no handler for {kind:?}", shared.worker_id));
-        return report(&shared, &handle, Report::of(missing)).await;
-    };
-    let (fate, since) = (Fate::default(), Instant::now());
-    let (execution_id, attempt_index) = (facts.execution_id, facts.attempt_index);
-    let context = Context::new(Parts {
-        backend: Arc::clone(&shared.backend),
-        handle: handle.clone(),
-        facts,
-        execution,
-        state: Arc::clone(&shared.state),
-        fate: fate.clone(),
-    });
-    let mut job = tokio::spawn(handler(context).instrument(Span::current()));
-    let place = board.put(Entry {
-        handle: handle.clone(),
-        execution_id,
-        attempt_index,
-        fate: fate.clone(),
-        abort: job.abort_handle(),
-        since,
-    });
-    let ended = tokio::select! {
-        biased;
-        ended = &mut job => Some(ended),
-        () = outlived(&shared, &handle, &fate) => None,
-    };
-    drop(place);
-    let verdict = judge(&fate, ended, &job);
-    observe(&kind, &verdict, since);
-    report(&shared, &handle, verdict).await;
+    fate: Fate,
+    taken_at: Instant,
 }
 
-/// Ends when the handler was told to stop and did not within its grace. Keeps the lease meanwhile.
-async fn outlived(shared: &Shared, handle: &Handle, fate: &Fate) {
-    let kept = async {
-        keep(shared, handle, fate).await;
-        std::future::pending::<()>().await;
-    };
-    let grace = async {
-        fate.token().cancelled().await;
-        tokio::time::sleep(shared.grace).await;
-    };
-    tokio::select! {
-        () = kept => {}
-        () = grace => {}
+impl Task {
+    async fn run(self, execution: ExecutionContext) {
+        let (kind, began) = (execution.execution_kind.clone(), Instant::now());
+        let verdict = match self.shared.handlers.get(&kind).cloned() {
+            // It was told to stop before it began.
+            Some(_) if self.fate.token().is_cancelled() => self.judge(None),
+            Some(handler) => self.handle(&handler, execution).await,
+            None => {
+                let worker = &self.shared.worker_id;
+                Report::of(TaskError::transient(format!("worker {worker} has no handler for {kind:?}")))
+            }
+        };
+        observe(kind, &verdict, began);
+        report(&self.shared, &self.handle, verdict).await;
     }
-}
 
-type Ended = Result<TaskResult<Option<Blob>>, JoinError>;
-
-/// What is to be reported.
-fn judge(fate: &Fate, ended: Option<Ended>, job: &JoinHandle<TaskResult<Option<Blob>>>) -> Report {
-    let Some(ended) = ended else {
-        job.abort();
-        warn!("a handler did not stop when it was told to; it was dropped");
-        return if fate.is_lost() || fate.is_parked() { Report::Nothing } else { Report::GiveBack };
-    };
-    if fate.is_parked() || fate.is_lost() {
-        return Report::Nothing;
+    async fn handle(&self, handler: &Handler, execution: ExecutionContext) -> Report {
+        let context = Context::new(Parts {
+            backend: Arc::clone(&self.shared.backend),
+            handle: self.handle.clone(),
+            facts: self.facts.clone(),
+            execution,
+            state: Arc::clone(&self.shared.state),
+            fate: self.fate.clone(),
+        });
+        let mut job = AbortOnDropHandle::new(tokio::spawn(handler(context).instrument(Span::current())));
+        let kept = keep(&self.shared, &self.handle, &self.fate, self.taken_at);
+        let ended = tokio::select! {
+            biased;
+            ended = self.ended(&mut job) => ended,
+            never = async { kept.await; std::future::pending().await } => never,
+        };
+        self.judge(ended)
     }
-    let stopping = fate.interruption() == Some(&Interruption::Stopping);
-    match ended {
-        Ok(Ok(result)) => Report::Complete(result),
-        // It was told to stop, so that it did not succeed says nothing about the work.
-        Ok(Err(_)) if stopping => Report::GiveBack,
-        Ok(Err(TaskError(Stop::Failed(failure)))) => Report::Fail(failure),
-        Ok(Err(TaskError(Stop::Parked | Stop::Lost))) => Report::Nothing,
-        Err(error) if error.is_panic() => {
-            let panic = error.into_panic();
-            Report::of(TaskError::transient(format!("the handler panicked: {}", panic_text(&*panic))))
+
+    /// How the handler ended; nothing when it had to be dropped.
+    async fn ended(&self, job: &mut Job) -> Option<Ended> {
+        let grace = async {
+            self.fate.token().cancelled().await;
+            tokio::time::sleep(self.shared.grace).await;
+        };
+        tokio::select! {
+            biased;
+            ended = &mut *job => return Some(ended),
+            () = grace => {}
         }
-        Err(_) => Report::Nothing,
+        warn!("a handler did not stop when it was told to; it is dropped");
+        job.abort();
+        if tokio::time::timeout(GONE, &mut *job).await.is_err() {
+            warn!(
+                "a handler that blocks its thread cannot be dropped; its work stays with this worker until the lease runs out"
+            );
+            self.fate.interrupt(Interruption::LeaseLost { detail: "the handler cannot be stopped".to_owned() });
+        }
+        None
+    }
+
+    /// What is to be reported.
+    fn judge(&self, ended: Option<Ended>) -> Report {
+        if !self.fate.is_ours() {
+            return Report::Nothing;
+        }
+        match ended {
+            None => Report::GiveBack,
+            Some(Ok(Ok(result))) => Report::Complete(result),
+            // It was told to stop, so that it did not succeed says nothing about the work.
+            Some(Ok(Err(_))) if self.fate.interruption() == Some(&Interruption::Stopping) => Report::GiveBack,
+            Some(Ok(Err(error))) => Report::of(error),
+            Some(Err(error)) if error.is_panic() => {
+                let panic = error.into_panic();
+                Report::of(TaskError::transient(format!("the handler panicked: {}", panic_text(&*panic))))
+            }
+            Some(Err(_)) => Report::Nothing,
+        }
     }
 }
 
@@ -135,9 +149,8 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("without a message")
 }
 
-fn observe(kind: &str, report: &Report, since: Instant) {
+fn observe(kind: String, report: &Report, began: Instant) {
     let outcome = report.word();
-    metrics::counter!("ff_worker_tasks_total", "kind" => kind.to_owned(), "outcome" => outcome).increment(1);
-    metrics::histogram!("ff_worker_task_duration_seconds", "kind" => kind.to_owned())
-        .record(since.elapsed().as_secs_f64());
+    metrics::counter!("ff_worker_tasks_total", "kind" => kind.clone(), "outcome" => outcome).increment(1);
+    metrics::histogram!("ff_worker_task_duration_seconds", "kind" => kind).record(began.elapsed().as_secs_f64());
 }

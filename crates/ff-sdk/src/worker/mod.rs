@@ -6,7 +6,7 @@ mod claiming;
 mod driver;
 mod keeping;
 mod presence;
-mod reporting;
+pub(crate) mod reporting;
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
@@ -19,6 +19,7 @@ use ff_core::capability::CapabilitySet;
 use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
@@ -82,8 +83,13 @@ impl Worker {
     /// # Errors
     /// When the worker cannot be registered, or signals cannot be awaited.
     pub async fn run(self) -> Result<()> {
-        let asked = asked_to_end().map_err(|error| Error::Setup(format!("cannot wait for signals: {error}")))?;
-        self.run_until(asked).await
+        let asked = || asked_to_end().map_err(|error| Error::Setup(format!("cannot wait for signals: {error}")));
+        let first = asked()?;
+        let running = self.start().await?;
+        first.await;
+        // Whoever asks twice does not want to wait.
+        running.wind_down(asked()?).await;
+        Ok(())
     }
 
     /// Runs until `stop` ends, then finishes what it has begun.
@@ -114,13 +120,16 @@ pub struct RunningWorker {
     board: Arc<Board>,
     tasks: TaskTracker,
     stopping: CancellationToken,
+    abandoned: CancellationToken,
     claimers: Vec<JoinHandle<()>>,
-    background: Vec<JoinHandle<()>>,
+    beating: JoinHandle<()>,
+    watching: JoinHandle<()>,
 }
 
 impl RunningWorker {
     fn begin(shared: Arc<Shared>) -> Self {
-        let (board, tasks, stopping) = (Arc::new(Board::default()), TaskTracker::new(), CancellationToken::new());
+        let (board, tasks) = (Arc::new(Board::default()), TaskTracker::new());
+        let (stopping, abandoned) = (CancellationToken::new(), CancellationToken::new());
         let slots = Arc::new(Semaphore::new(shared.concurrency));
         let claimers = shared.lanes.iter().map(|lane| {
             let claimer = claiming::Claimer {
@@ -130,16 +139,15 @@ impl RunningWorker {
                 slots: Arc::clone(&slots),
                 tasks: tasks.clone(),
                 stopping: stopping.clone(),
+                abandoned: abandoned.clone(),
             };
             tokio::spawn(claimer.run())
         });
         let claimers = claimers.collect();
-        let background = vec![
-            tokio::spawn(presence::beat(Arc::clone(&shared))),
-            tokio::spawn(board::watch(Arc::clone(&shared), Arc::clone(&board))),
-        ];
+        let beating = tokio::spawn(presence::beat(Arc::clone(&shared)));
+        let watching = tokio::spawn(board::watch(Arc::clone(&shared), Arc::clone(&board)));
         info!(worker = %shared.worker_id, instance = %shared.instance_id, lanes = ?shared.lanes, "worker started");
-        Self { shared, board, tasks, stopping, claimers, background }
+        Self { shared, board, tasks, stopping, abandoned, claimers, beating, watching }
     }
 
     /// How many handlers run now.
@@ -155,17 +163,29 @@ impl RunningWorker {
     }
 
     /// Takes nothing new, lets handlers finish for a while, then tells the rest to stop and gives their work back.
-    pub async fn stop(mut self) {
+    pub async fn stop(self) {
+        self.wind_down(std::future::pending()).await;
+    }
+
+    /// As [`stop`](Self::stop); handlers may finish until `hurry` ends at the latest.
+    async fn wind_down(mut self, hurry: impl Future<Output = ()>) {
         self.stopping.cancel();
         for claimer in self.claimers.drain(..) {
             // A claimer that panicked has nothing to finish.
             let _ = claimer.await;
         }
         self.tasks.close();
-        if tokio::time::timeout(self.shared.drain, self.tasks.wait()).await.is_err() {
+        let finished = tokio::select! {
+            () = self.tasks.wait() => true,
+            () = tokio::time::sleep(self.shared.drain) => false,
+            () = hurry => false,
+        };
+        if !finished {
             self.board.interrupt_all(&Interruption::Stopping);
             self.tasks.wait().await;
         }
+        // A late heartbeat would bring it back.
+        self.beating.abort();
         presence::leave(&self.shared).await;
         info!(worker = %self.shared.worker_id, instance = %self.shared.instance_id, "worker stopped");
     }
@@ -174,10 +194,18 @@ impl RunningWorker {
 impl Drop for RunningWorker {
     fn drop(&mut self) {
         self.stopping.cancel();
-        self.board.abandon_all();
-        for task in self.claimers.iter().chain(&self.background) {
+        self.abandoned.cancel();
+        for task in self.claimers.iter().chain([&self.beating, &self.watching]) {
             task.abort();
         }
+    }
+}
+
+/// A wait that ends early and empty is repeated after a pause: an engine that closes answers at once.
+pub(crate) async fn pause_if_early(began: Instant, asked: Duration) {
+    const PAUSE: Duration = Duration::from_millis(100);
+    if began.elapsed() < asked.min(PAUSE) {
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

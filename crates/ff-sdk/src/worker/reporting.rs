@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ff_core::backend::attempts::FailureReason;
-use ff_core::error::{EngineError, ErrorClass};
+use ff_core::error::EngineError;
 use ff_core::handle::Handle;
 use ff_core::{Blob, TimestampMs};
 use tokio::time::Instant;
@@ -12,8 +12,11 @@ use tracing::{debug, warn};
 use super::Shared;
 use crate::error::{Failure, Stop, TaskError, is_loss};
 
-/// The longest message that fits a failure; the whole text goes into its detail.
+/// The longest line that is surely taken.
 const MESSAGE_MAX: usize = 200;
+
+/// How long work waits that the engine could not be reached for.
+const LATER_MS: u64 = 1_000;
 
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -26,6 +29,8 @@ pub(super) enum Report {
     Fail(Failure),
     /// Somebody else shall do it.
     GiveBack,
+    /// The engine could not be reached; it is tried again in a while, which is no failure of the work.
+    Later,
     /// The engine knows already: it waits, or it is no longer ours.
     Nothing,
 }
@@ -35,6 +40,7 @@ impl Report {
     pub(super) fn of(error: TaskError) -> Self {
         match error.0 {
             Stop::Failed(failure) => Self::Fail(failure),
+            Stop::Hindered(_) => Self::Later,
             Stop::Parked | Stop::Lost => Self::Nothing,
         }
     }
@@ -45,6 +51,7 @@ impl Report {
             Self::Complete(_) => "completed",
             Self::Fail(_) => "failed",
             Self::GiveBack => "given_back",
+            Self::Later => "hindered",
             Self::Nothing => "released",
         }
     }
@@ -59,8 +66,8 @@ pub(super) async fn report(shared: &Shared, handle: &Handle, report: Report) {
         if is_loss(&error) {
             return debug!(%error, "the report came too late");
         }
-        if error.class() != ErrorClass::Retryable {
-            return refused(shared, handle, &report, &error).await;
+        if let EngineError::Validation { .. } = error {
+            return refused(shared, handle, report, &error).await;
         }
         if Instant::now() + pause >= until {
             return warn!(%error, "cannot report; the work is free when its lease runs out");
@@ -75,33 +82,45 @@ async fn send(shared: &Shared, handle: &Handle, report: &Report) -> Result<(), E
         Report::Complete(result) => shared.backend.complete(handle, result.clone()).await,
         Report::Fail(failure) => shared.backend.fail(handle, reason(failure), failure.class).await.map(|_| ()),
         Report::GiveBack => shared.backend.delay(handle, TimestampMs::ZERO).await,
+        Report::Later => {
+            let now = TimestampMs(i64::try_from(shared.backend.server_time_ms().await?).unwrap_or(i64::MAX));
+            shared.backend.delay(handle, now.plus(LATER_MS)).await
+        }
         Report::Nothing => Ok(()),
     }
 }
 
-/// A result that the engine does not take, because it is too large for example, is a failure that repeating cannot help.
-async fn refused(shared: &Shared, handle: &Handle, report: &Report, error: &EngineError) {
+/// A result that the engine does not take, because it is too large for example, is a failure that repeating cannot help; a failure that it
+/// does not take is told without its detail.
+async fn refused(shared: &Shared, handle: &Handle, report: Report, error: &EngineError) {
     warn!(%error, "the engine refuses a report");
-    if let Report::Complete(_) = report {
-        let Stop::Failed(failure) = TaskError::permanent(format!("the result was refused: {error}")).0 else { return };
-        if let Err(error) = send(shared, handle, &Report::Fail(failure)).await {
-            warn!(%error, "the engine refuses the failure, too; the work is free when its lease runs out");
-        }
+    let instead = match report {
+        Report::Complete(_) => Report::of(TaskError::permanent(format!("the result was refused: {error}"))),
+        Report::Fail(failure) => Report::of(TaskError::of(failure.class, "the failure was too long to be told")),
+        Report::GiveBack | Report::Later | Report::Nothing => return,
+    };
+    if let Err(error) = send(shared, handle, &instead).await {
+        warn!(%error, "the engine refuses that, too; the work is free when its lease runs out");
     }
+}
+
+/// Text as the engine takes it: one line, not too long.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() > MESSAGE_MAX {
+        let end = (0..=MESSAGE_MAX).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        line.truncate(end);
+        line.push('…');
+    }
+    line
 }
 
 /// A failure as the engine takes it: one short line, and everything else as the detail.
 fn reason(failure: &Failure) -> FailureReason {
-    let mut message: String = failure.message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let is_cut = message.len() > MESSAGE_MAX;
-    if is_cut {
-        let end = (0..=MESSAGE_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
-        message.truncate(end);
-        message.push('…');
-    }
+    let message = one_line(&failure.message);
     let detail = match &failure.detail {
         Some(detail) => Some(detail.to_string()),
-        None if is_cut || message != failure.message => Some(failure.message.clone()),
+        None if message != failure.message => Some(failure.message.clone()),
         None => None,
     };
     FailureReason { message, detail: detail.map(|text| text.as_str().into()) }

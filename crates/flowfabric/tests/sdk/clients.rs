@@ -129,3 +129,25 @@ async fn a_trace_goes_from_the_client_through_the_handler_to_its_children() {
     assert_eq!(seen, (parent.to_owned(), parent.to_owned()));
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn an_attempt_without_frames_does_not_hide_the_next_one() {
+    async fn late(context: Context, _: ()) -> TaskResult {
+        if context.attempt() < 2 {
+            return Err(TaskError::transient("again"));
+        }
+        context.stream().text("at last").await?;
+        context.cancelled().await;
+        Ok(())
+    }
+    let fabric = fabric().await;
+    let worker = fabric.worker().on("late", late).start().await.unwrap();
+    let task = Task::new("late", &()).retries(2).backoff(Duration::from_millis(1), Duration::from_millis(1));
+    let run = fabric.client().submit(task).await.unwrap();
+    let mut feed = run.frames();
+    let frame = in_time("the frame of the third attempt, while it runs", feed.next()).await.unwrap().unwrap();
+    assert_eq!(&*frame.payload, b"at last");
+    run.cancel("seen").await.unwrap();
+    assert!(in_time("the end", feed.next()).await.is_none());
+    worker.stop().await;
+}

@@ -247,3 +247,50 @@ async fn state_that_a_worker_does_not_have_is_named() {
     assert!(reason.contains("no state of type alloc::string::String"), "{reason}");
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancellation_reaches_a_handler_beside_many_short_ones() {
+    let fabric = fabric().await;
+    let (heard, mut hearing) = mpsc::unbounded_channel::<Interruption>();
+    let builder = fabric.worker().concurrency(32).state(heard).lease_ttl(Duration::from_secs(600));
+    let worker = builder.on("interrupted", interrupted).on("attempt", attempt).start().await.unwrap();
+    let client = fabric.client();
+    let run = client.submit(Task::new("interrupted", &())).await.unwrap();
+    in_time("the first frame", run.frames().next()).await.unwrap().unwrap();
+    let busy = tokio::spawn(async move {
+        loop {
+            client.submit(Task::new("attempt", &())).await.unwrap().result::<u32>().await.unwrap();
+        }
+    });
+    run.cancel("enough").await.unwrap();
+    let why = in_time("the interruption, long before a renewal", hearing.recv()).await.unwrap();
+    assert_eq!(why, Interruption::Cancelled { reason: "enough".into() });
+    busy.abort();
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_that_is_dropped_lets_go_of_its_handlers() {
+    struct Gone(mpsc::UnboundedSender<()>);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let fabric = fabric().await;
+    let (gone, mut going) = mpsc::unbounded_channel::<()>();
+    let hold = move |context: Context, _: ()| {
+        let gone = Gone(gone.clone());
+        async move {
+            context.stream().text("begun").await?;
+            let _gone = gone;
+            std::future::pending::<TaskResult>().await
+        }
+    };
+    let worker = fabric.worker().on("hold", hold).start().await.unwrap();
+    let run = fabric.client().submit(Task::new("hold", &())).await.unwrap();
+    in_time("the first frame", run.frames().next()).await.unwrap().unwrap();
+    drop(worker);
+    in_time("the end of the handler", going.recv()).await.unwrap();
+    assert_eq!(run.state().await.unwrap(), Some(PublicState::Active), "its lease runs out by itself");
+}
