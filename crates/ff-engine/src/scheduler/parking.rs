@@ -152,7 +152,9 @@ pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[L
     let now = engine.store.now().await?;
     let known = engine.hands.known();
     let unknown: Vec<&LaneClass> = uncovered.iter().filter(|class| !known.has(class, now)).collect();
-    if unknown.is_empty() {
+    let indexes: Vec<Index> = unknown.iter().map(|class| eligible_index(class)).collect();
+    // Where nothing waits, it does not matter who could serve it.
+    if indexes.is_empty() || list_all(&engine.store, &indexes, &Bounds::first(1)).await?.is_empty() {
         return Ok(());
     }
     let lacking = lacking(engine, &unknown, now).await?;

@@ -130,3 +130,123 @@ impl TakeHeads {
         secure.run(tx).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::backend::ingress::CreateExecutionArgs;
+    use ff_core::backend::workers::RegisterWorkerArgs;
+    use ff_core::backend::{Ingress, Workers};
+    use ff_core::ids::{WorkerId, WorkerInstanceId};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::{Engine, Settings};
+    use crate::memory::MemoryStore;
+    use crate::scheduler::hunt::hunt;
+    use crate::store::Store;
+
+    struct Scene {
+        engine: Engine<MemoryStore>,
+        clock: ManualClock,
+        holder: Holder,
+        mail: BTreeSet<String>,
+        lane: LaneId,
+    }
+
+    const PRIZE: Prize = Prize::Lease { ttl_ms: 30_000 };
+
+    impl Scene {
+        async fn open() -> Self {
+            let clock = ManualClock::at(TimestampMs(1_700_000_000_000));
+            let store = MemoryStore::new(Arc::new(clock.clone())).spanning_partitions();
+            Self {
+                engine: Engine::open(store, Settings::default()).await.unwrap(),
+                clock,
+                holder: Holder {
+                    worker_id: WorkerId::new("w").unwrap(),
+                    worker_instance_id: WorkerInstanceId::new("w-1").unwrap(),
+                    capabilities: BTreeSet::new(),
+                },
+                mail: ["mail".to_owned()].into(),
+                lane: LaneId::new("default").unwrap(),
+            }
+        }
+
+        async fn submit(&self, kind: &str) {
+            let args = CreateExecutionArgs::new(None, namespace(), self.lane.clone(), kind);
+            self.engine.create_execution(args).await.unwrap();
+        }
+
+        async fn register(&self, kind: &str) {
+            let args = RegisterWorkerArgs {
+                worker_id: WorkerId::new(kind).unwrap(),
+                worker_instance_id: WorkerInstanceId::new(kind).unwrap(),
+                namespace: namespace(),
+                lanes: [self.lane.clone()].into(),
+                capabilities: BTreeSet::new(),
+                kinds: Some([kind.to_owned()].into()),
+                liveness_ttl_ms: 60_000,
+            };
+            self.engine.register_worker(args).await.unwrap();
+        }
+
+        /// Whether somebody who handles mail gets it the short way.
+        async fn takes_mail_at_once(&self) -> bool {
+            let now = self.engine.store.now().await.unwrap();
+            let shortcut = TakeHeads {
+                lane: self.lane.clone(),
+                namespaces: None,
+                kinds: Some(self.mail.clone()),
+                in_good_hands: self.engine.hands.known(),
+                holder: self.holder.clone(),
+                prize: PRIZE,
+                until: now.plus(5_000),
+                ids: vec![(self.engine.uuid_at(now), self.engine.uuid_at(now))],
+            };
+            !self.engine.run(shortcut).await.unwrap().is_empty()
+        }
+
+        /// Whether somebody who handles mail gets it at all.
+        async fn takes_mail(&self) -> bool {
+            let seeker = Seeker {
+                lane: &self.lane,
+                capabilities: &self.holder.capabilities,
+                namespaces: None,
+                kinds: Some(&self.mail),
+            };
+            !hunt(&self.engine, seeker, &self.holder, PRIZE, 1).await.unwrap().caught.is_empty()
+        }
+    }
+
+    fn namespace() -> Namespace {
+        Namespace::new("acme").unwrap()
+    }
+
+    #[tokio::test]
+    async fn work_in_good_hands_does_not_bar_the_short_way() {
+        let scene = Scene::open().await;
+        scene.register("bill").await;
+        for kind in ["bill", "mail", "mail", "mail"] {
+            scene.submit(kind).await;
+        }
+        assert!(!scene.takes_mail_at_once().await, "nobody knows yet who serves the other kind");
+        assert!(scene.takes_mail().await);
+        assert!(scene.takes_mail_at_once().await);
+        scene.clock.advance(1_000);
+        assert!(!scene.takes_mail_at_once().await, "it is to be looked at again now and then");
+        assert!(scene.takes_mail().await);
+    }
+
+    #[tokio::test]
+    async fn work_that_was_parked_does_not_bar_the_short_way() {
+        let scene = Scene::open().await;
+        for kind in ["bill", "mail", "mail"] {
+            scene.submit(kind).await;
+        }
+        assert!(!scene.takes_mail_at_once().await, "nobody serves the other kind, which is to be told");
+        assert!(scene.takes_mail().await);
+        assert!(scene.takes_mail_at_once().await);
+    }
+}

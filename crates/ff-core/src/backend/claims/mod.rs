@@ -26,10 +26,9 @@ pub trait Claims: Send + Sync {
     /// Finds and takes the best admissible execution of a lane; nothing when none is waiting.
     ///
     /// The handle is `Fresh`, `Resumed` for a woken attempt, `Reclaimed` for one whose lease was lost. Candidates lost
-    /// to others are skipped. Work of a kind that the policy does not name is not looked at. Waits up to the policy's
-    /// `max_wait_ms`; of those in one process that wait for the same work, the one that has waited longest is served
-    /// first. Errors: `Validation(InvalidInput)` for malformed capabilities or kinds or a zero lease, transport. Every call
-    /// may take another execution.
+    /// to others are skipped, work of a kind that the policy does not name is left to others. Waits up to the policy's
+    /// `max_wait_ms`. Errors: `Validation(InvalidInput)` for malformed capabilities or kinds or a zero lease, transport.
+    /// Every call may take another execution.
     async fn claim(&self, lane: &LaneId, capabilities: &CapabilitySet, policy: ClaimPolicy) -> Result<Option<Handle>>;
 
     /// Takes up to `count` executions, each as [`claim`](Self::claim) would; waits only while there is none at all.
