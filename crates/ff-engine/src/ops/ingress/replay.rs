@@ -31,9 +31,9 @@ pub(super) async fn replay<S: Store>(engine: &Engine<S>, args: ReplayExecutionAr
     engine.check_partition(args.execution_id)?;
     check_free_string("reason", &args.reason)?;
     check_free_string("requested_by", &args.requested_by)?;
-    // Its class may be forgotten since it ended.
+    // Its class may be forgotten since it ended, and it may end between this read and the commit.
     let stored: Option<Execution> = read_one(&engine.store, Key::execution(args.execution_id)).await?;
-    if let Some(it) = stored.filter(Execution::is_terminal) {
+    if let Some(it) = stored {
         register_class(engine, &it.namespace, &it.lane, &it.class).await?;
     }
     let continuation = engine.mint().await?;
