@@ -1,5 +1,7 @@
 //! Opening a terminal execution again.
 
+mod earlier_life;
+
 use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{ReplayExecutionArgs, ReplayExecutionResult};
@@ -105,13 +107,15 @@ async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
 /// Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
 ///
 /// An execution that ended while it waited has its dependencies still: undecided ones hold it again, and what was satisfied meanwhile
-/// gives it its data now.
+/// gives it its data now. Children that it spawned belong to the life that ends here.
 async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: FlowId, first_id: Uuid) -> Result<bool> {
     let id = execution.id;
     let edges = inbound(tx, id, flow).await?;
+    let groups = tx.range_of::<EdgeGroup>(Index::GroupsInto(id), Bounds::first(EDGES_PAGE)).await?;
+    let (edges, groups) = earlier_life::leave_children(tx, execution, edges, groups).await?;
     let mut waiting = false;
     let mut upstreams = BTreeSet::new();
-    for mut group in tx.range_of::<EdgeGroup>(Index::GroupsInto(id), Bounds::first(EDGES_PAGE)).await? {
+    for mut group in groups {
         if group.state == EdgeGroupState::Impossible {
             let members = || edges.iter().filter(|edge| edge.generation == group.generation);
             for edge in members().filter(|edge| edge.state == EdgeState::Impossible) {
