@@ -1,4 +1,4 @@
--- Layout 1 of the SQLite store, generated from the migrations; do not edit.
+-- Layout 2 of the SQLite store, generated from the migrations; do not edit.
 
 CREATE TABLE deployment (
   name  TEXT NOT NULL PRIMARY KEY,

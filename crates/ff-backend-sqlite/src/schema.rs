@@ -5,22 +5,25 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::error::explain;
 
-/// The layout this program writes.
-pub const SCHEMA_VERSION: i64 = 1;
+/// The layout this program writes. It covers the tables and the bytes of records, keys and index entries in them.
+pub const SCHEMA_VERSION: i64 = 2;
 
 /// The oldest program that can use a file of this layout.
-pub const MIN_COMPATIBLE: i64 = 1;
+pub const MIN_COMPATIBLE: i64 = 2;
+
+/// The oldest layout that this program can read.
+const OLDEST_READABLE: i64 = 2;
 
 /// Marks a file as ours: `FFab` in its header.
 const APPLICATION_ID: i64 = 0x4646_6162;
 
-/// The steps from one layout to the next; the first makes layout 1.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_initial.sql")];
+/// The steps from one layout to the next, each with the layout it leads to.
+const MIGRATIONS: [(i64, &str); 1] = [(2, include_str!("../migrations/0001_initial.sql"))];
 
 /// Makes the layout, or brings an older one up to date.
 ///
 /// # Errors
-/// `InvalidInput` for a file of another program, or one that only a newer version can use.
+/// `InvalidInput` for a file of another program, or one that only a newer or an older version can use.
 pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
     if at_one_moment(db)? == SCHEMA_VERSION {
         return Ok(());
@@ -28,7 +31,7 @@ pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).map_err(explain)?;
     // Another process may have been faster.
     let from = version(&tx)?;
-    for step in MIGRATIONS.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)) {
+    for (_, step) in MIGRATIONS.iter().filter(|(to, _)| *to > from) {
         tx.execute_batch(step).map_err(explain)?;
     }
     if from < SCHEMA_VERSION {
@@ -45,7 +48,7 @@ pub(crate) fn prepare(db: &mut Connection) -> Result<()> {
 /// Refuses what is not ours or not for us, and changes nothing.
 ///
 /// # Errors
-/// `InvalidInput` for a file of another program, or one that only a newer version can use.
+/// `InvalidInput` for a file of another program, or one that only a newer or an older version can use.
 pub(crate) fn check(db: &Connection) -> Result<()> {
     at_one_moment(db).map(drop)
 }
@@ -69,6 +72,12 @@ fn version(db: &Connection) -> Result<i64> {
         return Err(EngineError::invalid(format_args!(
             "the database has layout {version}, which needs a program that knows layout {min_compatible} or later; this one knows \
              {SCHEMA_VERSION}. Upgrade the program, or open another file"
+        )));
+    }
+    if version < OLDEST_READABLE {
+        return Err(EngineError::invalid(format_args!(
+            "the database has layout {version}, which this program cannot read; it knows the layouts from {OLDEST_READABLE} to \
+             {SCHEMA_VERSION}; nothing was changed. Use the program that made it, or open another file"
         )));
     }
     // A newer layout that we may use is left as it is.
@@ -146,6 +155,29 @@ mod tests {
         db.execute_batch("UPDATE deployment SET value = 99").unwrap();
         let error = prepare(&mut db).unwrap_err().to_string();
         assert!(error.contains("layout 99") && error.contains("Upgrade the program"), "{error}");
+    }
+
+    #[test]
+    fn a_layout_from_before_is_refused_and_left_as_it_was() {
+        let mut db = memory();
+        prepare(&mut db).unwrap();
+        db.execute_batch("UPDATE deployment SET value = 1 WHERE name IN ('schema_version', 'min_compatible')").unwrap();
+        for refused in [prepare(&mut db), check(&db)] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("layout 1") && error.contains("the program that made it"), "{error}");
+        }
+        let kept: i64 =
+            db.query_row("SELECT value FROM deployment WHERE name = 'schema_version'", [], |row| row.get(0)).unwrap();
+        assert_eq!(kept, 1);
+    }
+
+    #[test]
+    fn a_program_of_the_layout_before_refuses_ours() {
+        let mut db = memory();
+        prepare(&mut db).unwrap();
+        let needed: i64 =
+            db.query_row("SELECT value FROM deployment WHERE name = 'min_compatible'", [], |row| row.get(0)).unwrap();
+        assert_eq!(needed, SCHEMA_VERSION, "programs refuse what needs a later layout than theirs");
     }
 
     #[test]

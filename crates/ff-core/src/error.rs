@@ -167,6 +167,8 @@ pub enum ConflictKind {
     },
     /// An attempt is running.
     ActiveAttemptExists,
+    /// Something else has the id that this would get.
+    IdTaken,
 }
 
 words! {
@@ -340,6 +342,7 @@ impl ConflictKind {
             Self::WaitpointAlreadyExists => "waitpoint_already_exists",
             Self::RotationConflict { .. } => "rotation_conflict",
             Self::ActiveAttemptExists => "active_attempt_exists",
+            Self::IdTaken => "id_taken",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ff_core::backend::attempts::{FailureReason, STEPS_MAX};
+use ff_core::backend::attempts::{FailureReason, STEPS_BYTES_MAX, STEPS_MAX};
 use ff_core::error::{Entity, StateKind, ValidationKind};
 use ff_core::ids::ExecutionId;
 use ff_core::rules::retry::FailureClass;
@@ -26,6 +26,7 @@ cases!["attempts":
     a_step_needs_a_name,
     a_step_beyond_the_limit_of_results_is_refused,
     steps_beyond_the_most_are_refused_and_known_ones_are_not,
+    steps_beyond_the_most_bytes_of_a_life_are_refused,
     who_lost_an_execution_saves_no_steps,
     steps_go_with_their_execution,
     steps_of_a_missing_execution_are_not_found,
@@ -145,6 +146,22 @@ async fn steps_beyond_the_most_are_refused_and_known_ones_are_not(world: World) 
     assert!(detail.contains("too_many_steps"), "{detail}");
     assert_eq!(saved(&world, &owner, "7", "y").await, Blob::from("x"));
     assert_eq!(steps(&world, owner.id).await.len(), usize::try_from(STEPS_MAX).unwrap());
+}
+
+async fn steps_beyond_the_most_bytes_of_a_life_are_refused(world: World) {
+    let owner = own(&world).await;
+    let large = Blob::from(vec![7; 1 << 20]);
+    for number in 0..STEPS_BYTES_MAX >> 20 {
+        world.backend.save_step(&owner.handle, &number.to_string(), large.clone()).await.unwrap();
+    }
+    let detail = invalid(save(&world, &owner, "more", "x").await, ValidationKind::PayloadTooLarge);
+    assert!(detail.contains("together"), "{detail}");
+    assert_eq!(saved(&world, &owner, "empty", "").await, Blob::empty());
+    assert_eq!(saved(&world, &owner, "0", "x").await, large, "what is known is answered");
+    world.backend.complete(&owner.handle, None).await.unwrap();
+    replay(&world, owner.id).await;
+    let again = take_as(&world, owner.id, 1, "worker-a").await;
+    assert_eq!(saved(&world, &again, "more", "x").await, Blob::from("x"), "another life has its own");
 }
 
 async fn who_lost_an_execution_saves_no_steps(world: World) {

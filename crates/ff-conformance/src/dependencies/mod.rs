@@ -5,12 +5,12 @@ mod children;
 mod data;
 mod edges;
 mod kit;
+mod lives;
 mod siblings;
 mod staging;
 
 pub(crate) fn cases() -> Vec<crate::Case> {
-    [edges::cases(), staging::cases(), cascades::cases(), siblings::cases(), data::cases(), children::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let edges = [edges::cases(), staging::cases(), cascades::cases(), siblings::cases(), data::cases()];
+    let children = [children::cases(), lives::cases()];
+    edges.into_iter().chain(children).flatten().collect()
 }

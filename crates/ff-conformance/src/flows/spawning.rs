@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use ff_core::backend::attempts::FailureReason;
-use ff_core::backend::dependencies::{DependencyKind, EdgeDirection};
+use ff_core::backend::dependencies::{DependencyKind, EdgeDirection, StageDependencyEdgeArgs};
 use ff_core::backend::flows::{
-    AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, SPAWN_CHILDREN_MAX, SpawnChild,
+    AddExecutionToFlowArgs, CancelFlowPolicy, CancelFlowWait, CreateFlowArgs, SPAWN_BYTES_MAX, SPAWN_CHILDREN_MAX,
+    SpawnChild,
 };
 use ff_core::backend::ingress::{CreateExecutionArgs, SetLaneStateArgs};
 use ff_core::backend::leases::RevokeLeaseArgs;
 use ff_core::error::{Entity, StateKind, ValidationKind};
 use ff_core::handle::Handle;
-use ff_core::ids::{ExecutionId, FlowId, LaneId};
+use ff_core::ids::{EdgeId, ExecutionId, FlowId, LaneId, Namespace};
 use ff_core::partition::PartitionCounts;
 use ff_core::policy::PolicyDocument;
 use ff_core::rules::retry::FailureClass;
@@ -22,7 +23,7 @@ use serde_json::json;
 use super::kit;
 use crate::attempts::owner::{lose, not_active, own, own_with, purge, retrying, run_out, take_as};
 use crate::cases;
-use crate::expect::{invalid, not_found, state};
+use crate::expect::{conflict, invalid, not_found, state};
 use crate::harness::Damage;
 use crate::stage::replay;
 use crate::world::World;
@@ -45,6 +46,10 @@ cases!["flows":
     a_thousand_children_are_one_commit,
     too_many_children_or_bad_names_are_refused,
     whatever_creating_a_child_refuses_refuses_all,
+    children_with_too_many_bytes_together_are_refused,
+    an_execution_with_the_id_of_a_child_stays_as_it_is,
+    an_edge_with_the_id_of_a_childs_stays_as_it_is,
+    a_flow_with_the_id_of_the_parents_stays_as_it_is,
     a_closed_lane_does_not_keep_a_repeat_from_its_answer,
     quotas_of_a_scope_hold_for_children,
     who_lost_the_parent_spawns_nothing,
@@ -308,6 +313,68 @@ async fn whatever_creating_a_child_refuses_refuses_all(world: World) {
     assert!(kit::claim(&world, "good").await.is_none());
 }
 
+async fn children_with_too_many_bytes_together_are_refused(world: World) {
+    let (parent, handle) = world.claim_one().await;
+    let large = |n: usize| SpawnChild::new(n.to_string(), "step", vec![0; 1 << 20]);
+    let most = SPAWN_BYTES_MAX >> 20;
+    let mut asked: Vec<_> = (0..most).map(large).collect();
+    asked.push(SpawnChild::new("more", "step", "x"));
+    invalid(world.backend.spawn_children(&handle, asked.clone()).await, ValidationKind::PayloadTooLarge);
+    assert_eq!(flow_of(&world, parent).await, None);
+    asked.pop();
+    assert_eq!(world.backend.spawn_children(&handle, asked).await.unwrap().len(), most);
+}
+
+async fn an_execution_with_the_id_of_a_child_stays_as_it_is(world: World) {
+    let (parent, handle) = world.claim_one().await;
+    let (taken, other) = (ExecutionId::of_child(parent, 0, "a"), Namespace::new("other").unwrap());
+    let strange = CreateExecutionArgs {
+        execution_id: Some(taken),
+        namespace: other.clone(),
+        input_payload: Blob::from("theirs"),
+        ..world.submission()
+    };
+    world.submit(strange).await;
+    conflict(world.backend.spawn_children(&handle, children(&["b", "a"])).await, "id_taken");
+    let info = world.backend.read_execution_info(taken).await.unwrap().unwrap();
+    assert_eq!((info.namespace, flow_of(&world, taken).await), (other, None));
+    assert_eq!(inputs(&world, taken).await.0, Blob::from("theirs"));
+    assert_eq!(flow_of(&world, parent).await, None);
+    assert!(kit::claim(&world, "b").await.is_none());
+    spawn(&world, &handle, &["b"]).await;
+    conflict(world.backend.spawn_children(&handle, children(&["a"])).await, "id_taken");
+}
+
+async fn an_edge_with_the_id_of_a_childs_stays_as_it_is(world: World) {
+    let flow = kit::flow(&world).await;
+    let (parent, other) = (kit::member(&world, flow, "parent").await, kit::member(&world, flow, "other").await);
+    let handle = kit::claim_now(&world, "parent").await;
+    let edge = StageDependencyEdgeArgs {
+        flow_id: flow,
+        edge_id: EdgeId::from_uuid(ExecutionId::of_child(parent, 0, "a").uuid()),
+        upstream_execution_id: other,
+        downstream_execution_id: parent,
+        dependency_kind: "finished".to_owned(),
+        data_passing_ref: Some("a".to_owned()),
+        expected_graph_revision: kit::revision(&world, flow).await,
+    };
+    world.backend.stage_dependency_edge(edge).await.unwrap();
+    conflict(world.backend.spawn_children(&handle, children(&["a"])).await, "id_taken");
+    assert!(kit::claim(&world, "a").await.is_none());
+}
+
+async fn a_flow_with_the_id_of_the_parents_stays_as_it_is(world: World) {
+    let (parent, handle) = world.claim_one().await;
+    let flow_id = FlowId::of_children(parent, &PartitionCounts::default()).unwrap();
+    let namespace = Namespace::new("other").unwrap();
+    let theirs = CreateFlowArgs { flow_id, flow_kind: "theirs".to_owned(), namespace };
+    world.backend.create_flow(theirs).await.unwrap();
+    let before = world.backend.describe_flow(flow_id).await.unwrap();
+    conflict(world.backend.spawn_children(&handle, children(&["a"])).await, "id_taken");
+    assert_eq!(world.backend.describe_flow(flow_id).await.unwrap(), before);
+    assert_eq!(flow_of(&world, parent).await, None);
+}
+
 async fn close(world: &World, lane: &str) {
     let args = SetLaneStateArgs {
         namespace: world.namespace(),
@@ -358,6 +425,10 @@ async fn who_lost_the_parent_spawns_nothing(world: World) {
     let ids = spawn(&world, &ended.handle, &["early"]).await;
     world.backend.complete(&ended.handle, None).await.unwrap();
     not_active(again(&ended.handle).await);
+    let bad = vec![SpawnChild { input_payload: Blob::from(vec![0; (1 << 20) + 1]), ..child("late") }];
+    not_active(world.backend.spawn_children(&ended.handle, bad).await);
+    let late = LaneId::new("late").unwrap();
+    assert_eq!(world.backend.describe_lane(&world.namespace(), &late).await.unwrap(), None, "nothing was registered");
     not_active(world.backend.spawn_children(&ended.handle, children(&["early"])).await);
     assert_eq!(world.state(ids[0]).await, PublicState::Waiting);
     assert!(kit::claim(&world, "late").await.is_none());

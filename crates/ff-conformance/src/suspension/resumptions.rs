@@ -26,6 +26,7 @@ cases!["suspension":
     a_suspension_that_goes_on_or_ended_otherwise_is_none,
     resumptions_come_in_pages,
     a_replay_starts_without_resumptions,
+    resumptions_of_a_later_life_come_in_pages_of_their_own,
     resumptions_of_a_missing_execution_are_not_found,
     resumptions_of_an_unreadable_execution_are_reported_as_corruption,
 ];
@@ -161,6 +162,27 @@ async fn a_replay_starts_without_resumptions(world: World) {
     answer(&world, id, handle, "a", "2").await;
     let told = resumptions(&world, id).await;
     assert_eq!((told.len(), told[0].ordinal, bodies(&told)), (1, 1, vec![Some(Blob::from("2"))]));
+}
+
+async fn resumptions_of_a_later_life_come_in_pages_of_their_own(world: World) {
+    let (id, mut handle) = held(&world).await;
+    for number in 0..20 {
+        handle = answer(&world, id, handle, "a", &number.to_string()).await;
+    }
+    world.backend.complete(&handle, None).await.unwrap();
+    replay(&world, id).await;
+    assert_eq!(resumptions(&world, id).await, []);
+    let mut handle = world.claim().await.unwrap();
+    for number in 20..23 {
+        handle = answer(&world, id, handle, "a", &number.to_string()).await;
+    }
+    let ordinals = async |after, limit| -> Vec<u32> {
+        let told = world.backend.list_resumptions(id, after, limit).await.unwrap();
+        told.iter().map(|one| one.ordinal).collect()
+    };
+    assert_eq!(ordinals(None, 2).await, [20, 21]);
+    assert_eq!(ordinals(Some(5), 100).await, [20, 21, 22]);
+    assert_eq!(ordinals(Some(20), 100).await, [21, 22]);
 }
 
 async fn resumptions_of_a_missing_execution_are_not_found(world: World) {

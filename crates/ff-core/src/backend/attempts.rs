@@ -192,6 +192,9 @@ pub enum CancelExecutionResult {
 /// Most steps of one life of an execution.
 pub const STEPS_MAX: u32 = 1_000;
 
+/// Most bytes of all steps of one life together.
+pub const STEPS_BYTES_MAX: u64 = 16 << 20;
+
 /// What an attempt does with the execution it owns.
 ///
 /// Calls that take a handle fail in this order: a foreign or altered handle (`Validation`), `NotFound(execution)`,
@@ -266,7 +269,7 @@ pub trait Attempts: Send + Sync {
     ///
     /// Errors: `Validation(InvalidInput)` for a name that is empty or not a free string, those of the handle,
     /// `Validation(PayloadTooLarge)` for more bytes than a result may have, `Validation(InvalidInput)` (`too_many_steps`)
-    /// beyond [`STEPS_MAX`].
+    /// beyond [`STEPS_MAX`], `Validation(PayloadTooLarge)` when all values of this life would have more than [`STEPS_BYTES_MAX`].
     async fn save_step(&self, handle: &Handle, name: &str, value: Blob) -> Result<Blob> {
         Err(EngineError::Unavailable { op: "save_step" })
     }

@@ -363,7 +363,7 @@ pub trait Budgets: Send + Sync {
     }
 
     /// Takes back what an execution recorded since the last reset; usage never falls below zero. Succeeds when there is
-    /// nothing to take back. Dedup keys stay.
+    /// nothing to take back. Dedup keys stay. A repeat also takes back what was recorded in between.
     async fn release_budget(&self, _args: ReleaseBudgetArgs) -> Result<()> {
         Err(EngineError::Unavailable { op: "release_budget" })
     }
@@ -393,7 +393,7 @@ forward! { Budgets,
     report_usage_admin(budget_id: BudgetId, args: ReportUsageAdminArgs) -> ReportUsageResult
         => SafeIfNamed(args.dedup_key.as_ref().is_some_and(|key| !key.is_empty()));
     record_spend(args: RecordSpendArgs) -> ReportUsageResult => SafeIfNamed(!args.idempotency_key.is_empty());
-    release_budget(args: ReleaseBudgetArgs) -> () => Safe;
+    release_budget(args: ReleaseBudgetArgs) -> () => OnlyIfUnsent;
     reset_budget(budget_id: BudgetId) -> ResetBudgetResult => OnlyIfUnsent;
     get_budget_status(budget_id: BudgetId) -> BudgetStatus => Safe;
     read_budget_usage_and_limits(budget_id: BudgetId) -> BudgetUsageAndLimits => Safe;

@@ -9,7 +9,7 @@ use super::layer::forward;
 use crate::blob::Blob;
 use crate::error::{EngineError, ErrorSummary, Result};
 use crate::ids::{ExecutionId, LaneId, Namespace};
-use crate::policy::PolicyDocument;
+use crate::policy::{ExecutionPolicy, PolicyDocument};
 use crate::state::{LaneState, PublicState};
 use crate::time::TimestampMs;
 use crate::trace::TraceContext;
@@ -86,10 +86,16 @@ impl CreateExecutionArgs {
         }
     }
 
-    /// Whether it names itself, by an id or a key, so that a repetition is recognised.
+    /// Whether it names itself, by an id or a key that is remembered, so that a repetition is recognised.
     #[must_use]
     pub fn is_named(&self) -> bool {
-        self.execution_id.is_some() || self.idempotency_key.as_ref().is_some_and(|key| !key.is_empty())
+        let has_key = || self.idempotency_key.as_ref().is_some_and(|key| !key.is_empty());
+        self.execution_id.is_some() || (has_key() && self.remembers_key())
+    }
+
+    fn remembers_key(&self) -> bool {
+        let window = |policy: ExecutionPolicy| policy.dedup_window();
+        self.policy.as_ref().is_none_or(|document| document.decode().ok().and_then(window).is_some())
     }
 }
 
@@ -263,7 +269,8 @@ pub trait Ingress: Send + Sync {
 
     /// Opens a terminal execution for a new attempt: result and failure are cleared, retries start over.
     ///
-    /// A skipped flow member waits for its impossible dependencies again. Errors in order: `NotFound(execution)`,
+    /// A skipped flow member waits for its impossible dependencies again. Children that it spawned are left behind: they go on, but
+    /// nothing waits for them, and what they handed over is gone. Errors in order: `NotFound(execution)`,
     /// `State(ExecutionNotTerminal)` (so a second call finds it), `State(MaxReplaysExhausted)`,
     /// `State(FlowAlreadyTerminal)` when its flow was cancelled. An execution whose purge has begun is not found.
     async fn replay_execution(&self, args: ReplayExecutionArgs) -> Result<ReplayExecutionResult> {
@@ -313,6 +320,26 @@ mod tests {
         let args: CreateExecutionArgs = serde_json::from_value(json).unwrap();
         let namespace = Namespace::new("acme").unwrap();
         assert_eq!(args, CreateExecutionArgs::new(None, namespace, LaneId::new("default").unwrap(), "mail"));
+    }
+
+    #[test]
+    fn a_submission_is_named_by_its_id_or_by_a_key_that_is_remembered() {
+        let (namespace, lane) = (Namespace::new("acme").unwrap(), LaneId::new("default").unwrap());
+        let plain = CreateExecutionArgs::new(None, namespace, lane, "mail");
+        let keyed = |key: &str, policy: Option<serde_json::Value>| {
+            let args = CreateExecutionArgs { idempotency_key: Some(key.to_owned()), ..plain.clone() };
+            CreateExecutionArgs { policy: policy.map(PolicyDocument), ..args }
+        };
+        let window = |ms: i64| Some(serde_json::json!({ "dedup_window_ms": ms }));
+        for named in [keyed("k", None), keyed("k", Some(serde_json::json!({}))), keyed("k", window(1))] {
+            assert!(named.is_named(), "{named:?}");
+        }
+        let forgotten = [keyed("k", window(0)), keyed("k", window(-1)), keyed("k", Some(serde_json::json!([])))];
+        for unnamed in forgotten.into_iter().chain([plain.clone(), keyed("", None)]) {
+            assert!(!unnamed.is_named(), "{unnamed:?}");
+        }
+        let execution_id = Some(ExecutionId::new(0, uuid::Uuid::from_u128(1)));
+        assert!(CreateExecutionArgs { execution_id, ..keyed("k", window(0)) }.is_named());
     }
 
     #[test]

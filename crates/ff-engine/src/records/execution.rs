@@ -167,6 +167,9 @@ pub struct Execution {
     pub purging: bool,
     /// Somebody parked it, rather than the engine for want of a worker.
     pub parked_by_hand: bool,
+    /// The ordinal of the first suspension of this life.
+    #[serde(default)]
+    pub first_suspension: u32,
 }
 
 impl Execution {

@@ -257,6 +257,18 @@ impl EdgeGroup {
         self.sibling_cancel.as_ref().is_some_and(|cancel| cancel.pending)
     }
 
+    /// An edge in force does not belong to it any more.
+    pub fn unstage(&mut self, edge: &Edge) {
+        self.counts.total = self.counts.total.saturating_sub(1);
+        self.applied = self.applied.saturating_sub(1);
+        if edge.state == EdgeState::Satisfied {
+            self.counts.succeeded = self.counts.succeeded.saturating_sub(1);
+        }
+        if edge.passes_data() {
+            self.data_edges = self.data_edges.saturating_sub(1);
+        }
+    }
+
     /// Forgets the siblings; why they were cancelled stays.
     pub fn drain(&mut self) {
         if let Some(cancel) = &mut self.sibling_cancel {

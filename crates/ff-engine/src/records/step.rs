@@ -8,7 +8,7 @@ use super::Stored;
 use crate::index::{Entry, Index, Position};
 use crate::key::Key;
 
-/// How many steps an execution has, apart from its ownership: saving one disturbs no renewal.
+/// How many steps an execution has, and how large they are, apart from its ownership: saving one disturbs no renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct StepHead {
@@ -16,13 +16,15 @@ pub struct StepHead {
     /// The life that is counted: how often the execution was replayed.
     pub life: u32,
     pub count: u32,
+    /// Bytes of all values.
+    pub bytes: u64,
 }
 
 impl StepHead {
     /// The head for a life, with nothing in it unless it is counted already.
     #[must_use]
     pub fn of_life(stored: Option<Self>, execution: ExecutionId, life: u32) -> Self {
-        stored.filter(|head| head.life == life).unwrap_or(Self { execution, life, count: 0 })
+        stored.filter(|head| head.life == life).unwrap_or(Self { execution, life, count: 0, bytes: 0 })
     }
 }
 

@@ -152,6 +152,7 @@ impl Execution {
             last_capability_mismatch_at: None,
             purging: false,
             parked_by_hand: false,
+            first_suspension: 0,
         };
         if let Some(until) = new.delay_until.filter(|until| !until.is_due(now)) {
             execution.hold_until(until, BlockingReason::WaitingForDelay);
@@ -538,6 +539,7 @@ impl Execution {
             AttemptState::PendingReplayAttempt,
         );
         self.replay_count += 1;
+        self.first_suspension = self.suspension_count;
         if !is_on(Fault::ReplayKeepsRetries) {
             self.retry_count = 0;
         }

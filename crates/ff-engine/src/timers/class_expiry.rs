@@ -68,11 +68,13 @@ impl Op for Expire {
 mod tests {
     use std::sync::Arc;
 
+    use ff_core::EngineError;
     use ff_core::backend::claims::ClaimPolicy;
-    use ff_core::backend::ingress::CreateExecutionArgs;
+    use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult, ReplayExecutionArgs};
     use ff_core::backend::{Attempts, Claims, Ingress};
     use ff_core::capability::CapabilitySet;
-    use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+    use ff_core::error::StateKind;
+    use ff_core::ids::{ExecutionId, LaneId, Namespace, WorkerId, WorkerInstanceId};
 
     use super::*;
     use crate::clock::ManualClock;
@@ -96,9 +98,12 @@ mod tests {
             Self { engine: Engine::open(store, Settings::default()).await.unwrap(), clock }
         }
 
-        async fn submit(&self, delay_until: Option<TimestampMs>) {
+        async fn submit(&self, delay_until: Option<TimestampMs>) -> ExecutionId {
             let args = CreateExecutionArgs::new(None, Namespace::new("acme").unwrap(), lane(), "mail");
-            self.engine.create_execution(CreateExecutionArgs { delay_until, ..args }).await.unwrap();
+            match self.engine.create_execution(CreateExecutionArgs { delay_until, ..args }).await.unwrap() {
+                CreateExecutionResult::Created { execution_id, .. } => execution_id,
+                known => panic!("{known:?}"),
+            }
         }
 
         async fn finish(&self) {
@@ -166,6 +171,17 @@ mod tests {
         }
         scene.pass(1).await;
         scene.finish().await;
+    }
+
+    #[tokio::test]
+    async fn a_replay_keeps_the_class_of_what_may_end_before_its_commit() {
+        let scene = Scene::open(false).await;
+        let execution_id = scene.submit(None).await;
+        scene.clock.advance(DAY_MS / 2);
+        let args = ReplayExecutionArgs { execution_id, reason: String::new(), requested_by: String::new() };
+        let refused = scene.engine.replay_execution(args).await;
+        assert!(matches!(refused, Err(EngineError::State(StateKind::ExecutionNotTerminal))), "{refused:?}");
+        assert_eq!(scene.classes().await[0].used_at, START.plus(DAY_MS / 2));
     }
 
     #[tokio::test]

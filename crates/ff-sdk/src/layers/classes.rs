@@ -11,7 +11,7 @@ impl Class {
     pub const SUBMISSIONS: Self = Self("submissions");
     /// Keeps and ends ownership. Whoever limits it makes workers lose leases and finished work.
     pub const OWNERSHIP: Self = Self("ownership");
-    /// Looks without changing anything; feeds and tails too.
+    /// Looks without changing anything; feeds, tails and waits for news too.
     pub const READS: Self = Self("reads");
     /// Keeps the store tidy and the connection alive.
     pub const UPKEEP: Self = Self("upkeep");
@@ -52,7 +52,7 @@ pub fn class_of(op: &str) -> Class {
 }
 
 fn is_read(op: &str) -> bool {
-    const VERBS: [&str; 7] = ["read_", "get_", "list_", "describe_", "search_", "scan_", "subscribe_"];
+    const VERBS: [&str; 8] = ["read_", "get_", "list_", "describe_", "search_", "scan_", "subscribe_", "await_"];
     const OTHERS: [&str; 5] =
         ["explain", "tail_stream", "observe_signals", "resolve_execution_flow_id", "evaluate_flow_eligibility"];
     VERBS.iter().any(|verb| op.starts_with(verb)) || OTHERS.contains(&op)
@@ -85,6 +85,8 @@ mod tests {
             ("submit_flow", Class::SUBMISSIONS),
             ("renew", Class::OWNERSHIP),
             ("list_flows", Class::READS),
+            ("await_outcome", Class::READS),
+            ("await_lost_leases", Class::READS),
             ("trim_retention", Class::UPKEEP),
             ("deliver_signal", Class::WRITES),
         ];

@@ -117,7 +117,8 @@ fn group(step: &Step<'_>, before: Option<&EdgeGroup>, after: &EdgeGroup, finding
     findings.check(since.is_none() || since == after.decided_at || replay, Invariant::GroupDecidesOnce, || {
         format!("{} generation {}: decided at {since:?} and again", after.downstream, after.generation)
     });
-    if was == EdgeGroupState::Pending && after.state != EdgeGroupState::Pending {
+    // A replay closes groups of children that belong to an earlier life, whatever their counts say.
+    if was == EdgeGroupState::Pending && after.state != EdgeGroupState::Pending && !replay {
         verdict(after, findings);
         decided(step, after, findings);
     }

@@ -144,8 +144,8 @@ forward! { Claims,
     claim_for_worker(args: ClaimForWorkerArgs) -> ClaimForWorkerOutcome => OnlyIfUnsent;
     scan_eligible_executions(args: ScanEligibleArgs) -> Vec<ExecutionId> => Safe;
     issue_claim_grant(args: IssueClaimGrantArgs) -> IssueClaimGrantOutcome => OnlyIfUnsent;
-    claim_execution(args: ClaimExecutionArgs) -> ClaimExecutionResult => OnlyIfUnsent;
-    claim_resumed_execution(args: ClaimResumedExecutionArgs) -> ClaimResumedExecutionResult => OnlyIfUnsent;
+    claim_execution(args: ClaimExecutionArgs) -> ClaimExecutionResult => Safe;
+    claim_resumed_execution(args: ClaimResumedExecutionArgs) -> ClaimResumedExecutionResult => Safe;
     claim_from_resume_grant(token: ResumeToken) -> Option<Handle> => OnlyIfUnsent;
     issue_grant_and_claim(args: IssueGrantAndClaimArgs) -> ClaimGrantOutcome => OnlyIfUnsent;
     block_route(args: BlockRouteArgs) -> BlockRouteOutcome => OnlyIfUnsent;

@@ -13,6 +13,9 @@ use crate::trace::TraceContext;
 /// Most children of one call.
 pub const SPAWN_CHILDREN_MAX: usize = 1_000;
 
+/// Most bytes of input of all children of one call.
+pub const SPAWN_BYTES_MAX: usize = 16 << 20;
+
 /// One child of a running execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(proptest_derive::Arbitrary))]

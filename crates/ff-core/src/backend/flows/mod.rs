@@ -11,7 +11,7 @@ pub use args::{
     CancelFlowWait, CreateFlowArgs, CreateFlowResult, FlowEdge, FlowNode, FlowProjection, FlowSnapshot, FlowStatus,
     FlowSummary, ListFlowsPage, SUBMIT_EDGES_MAX, SUBMIT_NODES_MAX, SubmitFlowArgs, SubmitFlowResult,
 };
-pub use children::{SPAWN_CHILDREN_MAX, SpawnChild};
+pub use children::{SPAWN_BYTES_MAX, SPAWN_CHILDREN_MAX, SpawnChild};
 
 use super::layer::forward;
 use crate::TimestampMs;
@@ -47,9 +47,11 @@ pub trait Flows: Send + Sync {
     /// A child's id follows from the parent, how often that was replayed, and the name ([`ExecutionId::of_child`]): a repeated call,
     /// also by a later attempt, answers the same ids, and what exists already stays as it is.
     ///
-    /// Errors in order: `InvalidInput` for too many children or a name that is bad or used twice; those of the handle;
-    /// `NotFound(execution)`; whatever creating a child refuses; those of the fence, as for a completion; `FlowAlreadyTerminal` for
-    /// a flow that was cancelled.
+    /// Errors in order: `InvalidInput` for more than [`SPAWN_CHILDREN_MAX`] or a name that is bad or used twice; `PayloadTooLarge`
+    /// for more than [`SPAWN_BYTES_MAX`]; those of the handle; `NotFound(execution)`; those of the fence, as for a completion; whatever
+    /// creating a child refuses; `FlowAlreadyTerminal` for a flow that was cancelled; `Conflict(IdTaken)` when something that was not
+    /// spawned so has the id of a child, of its edge, or of the flow that the parent would get; `Contention(RetryExhausted)` when the
+    /// parent's flow kept changing.
     async fn spawn_children(&self, _handle: &Handle, _children: Vec<SpawnChild>) -> Result<Vec<ExecutionId>> {
         Err(EngineError::Unavailable { op: "spawn_children" })
     }

@@ -3,11 +3,11 @@
 use ff_core::error::ContentionKind;
 use ff_core::handle::HandlePayload;
 use ff_core::ids::{AttemptIndex, ExecutionId, FenceTriple};
-use ff_core::rules::fence::{CancelSource, FenceRule, Presented};
+use ff_core::rules::fence::{CancelSource, FenceRule, Presented, check_full};
 use ff_core::rules::replay::{Call, Caller, Replayed, replay};
-use ff_core::{EngineError, Result};
+use ff_core::{EngineError, Result, TimestampMs};
 
-use crate::lifecycle::{Subject, fence_check, fenced, parked};
+use crate::lifecycle::{Subject, fence_check, fenced, parked, stored_ownership};
 use crate::records::Execution;
 use crate::store::Tx;
 
@@ -58,6 +58,11 @@ impl Actor {
     /// Whether it proves ownership, and does not just override it.
     pub(crate) const fn is_owner(&self) -> bool {
         matches!(self.presented, Presented::Fenced { .. })
+    }
+
+    /// Whether it owns the execution as that was read; the commit asks again.
+    pub(crate) fn seems_to_own(&self, execution: &Execution, now: TimestampMs) -> bool {
+        check_full(&stored_ownership(&execution.ownership()), self.presented, now).is_ok()
     }
 
     /// The execution, if the actor owns it; the refusal otherwise.

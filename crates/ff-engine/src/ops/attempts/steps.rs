@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use ff_core::backend::attempts::STEPS_MAX;
-use ff_core::error::Entity;
+use ff_core::backend::attempts::{STEPS_BYTES_MAX, STEPS_MAX};
+use ff_core::error::{Entity, ValidationKind};
 use ff_core::handle::HandlePayload;
 use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
@@ -57,6 +57,13 @@ impl Op for SaveStep {
             return Err(EngineError::invalid(format_args!("too_many_steps: at most {STEPS_MAX}")));
         }
         head.count += 1;
+        head.bytes = head.bytes.saturating_add(u64::try_from(self.value.len()).unwrap_or(u64::MAX));
+        if head.bytes > STEPS_BYTES_MAX {
+            return Err(EngineError::validation(
+                ValidationKind::PayloadTooLarge,
+                format_args!("steps: {} bytes together with this one, at most {STEPS_BYTES_MAX}", head.bytes),
+            ));
+        }
         tx.put(head);
         let (name, value) = (self.name.clone(), self.value.clone());
         tx.put(Step { execution: id, life, name, value, saved_at: tx.now() });

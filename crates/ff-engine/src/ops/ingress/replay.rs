@@ -1,5 +1,7 @@
 //! Opening a terminal execution again.
 
+mod earlier_life;
+
 use std::collections::BTreeSet;
 
 use ff_core::backend::ingress::{ReplayExecutionArgs, ReplayExecutionResult};
@@ -31,9 +33,9 @@ pub(super) async fn replay<S: Store>(engine: &Engine<S>, args: ReplayExecutionAr
     engine.check_partition(args.execution_id)?;
     check_free_string("reason", &args.reason)?;
     check_free_string("requested_by", &args.requested_by)?;
-    // Its class may be forgotten since it ended.
+    // Its class may be forgotten since it ended, and it may end between this read and the commit.
     let stored: Option<Execution> = read_one(&engine.store, Key::execution(args.execution_id)).await?;
-    if let Some(it) = stored.filter(Execution::is_terminal) {
+    if let Some(it) = stored {
         register_class(engine, &it.namespace, &it.lane, &it.class).await?;
     }
     let continuation = engine.mint().await?;
@@ -105,13 +107,15 @@ async fn check(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
 /// Upstreams that are over already settle their edges in a continuation, which may skip the execution once more.
 ///
 /// An execution that ended while it waited has its dependencies still: undecided ones hold it again, and what was satisfied meanwhile
-/// gives it its data now.
+/// gives it its data now. Children that it spawned belong to the life that ends here.
 async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: FlowId, first_id: Uuid) -> Result<bool> {
     let id = execution.id;
     let edges = inbound(tx, id, flow).await?;
+    let groups = tx.range_of::<EdgeGroup>(Index::GroupsInto(id), Bounds::first(EDGES_PAGE)).await?;
+    let (edges, groups) = earlier_life::leave_children(tx, execution, edges, groups).await?;
     let mut waiting = false;
     let mut upstreams = BTreeSet::new();
-    for mut group in tx.range_of::<EdgeGroup>(Index::GroupsInto(id), Bounds::first(EDGES_PAGE)).await? {
+    for mut group in groups {
         if group.state == EdgeGroupState::Impossible {
             let members = || edges.iter().filter(|edge| edge.generation == group.generation);
             for edge in members().filter(|edge| edge.state == EdgeState::Impossible) {

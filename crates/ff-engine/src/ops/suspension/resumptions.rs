@@ -23,10 +23,11 @@ impl<S: Store> Engine<S> {
     /// The suspensions of this life that ended in a resume, after an ordinal, oldest first.
     pub(super) async fn resumptions(&self, id: ExecutionId, after: Option<u32>, limit: u32) -> Result<Vec<Resumption>> {
         let execution: Option<Execution> = read_one(&self.store, Key::execution(id)).await?;
-        let life = execution.ok_or(EngineError::not_found(Entity::Execution))?.replay_count;
+        let execution = execution.ok_or(EngineError::not_found(Entity::Execution))?;
+        let life = execution.replay_count;
         let limit = limit.min(PAGE_LIMIT_MAX) as usize;
         let mut found = Vec::new();
-        let mut after = after;
+        let mut after = after.max(execution.first_suspension.checked_sub(1));
         while found.len() < limit {
             let bounds = Bounds::first(PAGE).after(after.map(|ordinal| Position::end_of(i64::from(ordinal))));
             let page: Vec<Suspension> = list_of(&self.store, Index::SuspensionsOf(id), bounds).await?;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::error::{StateKind, ValidationKind};
 use ff_core::fault::{Fault, is_on};
-use ff_core::ids::{BudgetId, ExecutionId, ExecutionKind, QuotaPolicyId, check_free_string};
+use ff_core::ids::{BudgetId, ExecutionId, ExecutionKind, LaneId, QuotaPolicyId, check_free_string};
 use ff_core::partition::Partition;
 use ff_core::policy::{DEFAULT_DEDUP_WINDOW_MS, ExecutionPolicy};
 use ff_core::tag::validate_new_tags;
@@ -167,6 +167,11 @@ impl Submission {
     /// The class it queues in.
     pub(crate) const fn class(&self) -> &QueueClass {
         &self.class
+    }
+
+    /// The lane it enters through.
+    pub(crate) const fn lane(&self) -> &LaneId {
+        &self.args.lane_id
     }
 
     /// Makes its lane and a class of work known.
