@@ -212,6 +212,12 @@ impl Execution {
         self.is_runnable() && self.state.eligibility_state == EligibilityState::EligibleNow
     }
 
+    /// Whether it gave its lease back to wait for its children.
+    #[must_use]
+    pub fn waits_for_children(&self) -> bool {
+        self.park_marker == Some(ParkMarker::WaitingChildren)
+    }
+
     /// Whether its lease expired or was revoked.
     #[must_use]
     pub fn is_lost(&self) -> bool {

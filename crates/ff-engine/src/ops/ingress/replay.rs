@@ -134,7 +134,7 @@ async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: F
             pass_data(tx, &group).await?;
             execution.close_generation(group.generation);
         }
-        waiting |= dependencies::holds_back(&group);
+        waiting |= dependencies::holds_back(&group, execution);
     }
     settle_again(tx, id.partition(), flow, upstreams, first_id).await?;
     Ok(waiting)
