@@ -1,5 +1,6 @@
 //! What spawned children mean to a parent that does something else than waiting for them.
 
+use ff_core::Blob;
 use ff_core::backend::attempts::FailureReason;
 use ff_core::backend::dependencies::FlowEligibility;
 use ff_core::backend::flows::SpawnChild;
@@ -25,6 +26,10 @@ cases!["flows":
     a_parent_that_slept_can_wait_for_its_children,
     a_dependency_beside_children_holds_a_parent_that_sleeps,
     a_parent_that_waits_for_its_children_waits_for_dependencies_beside_them,
+    a_child_that_runs_again_is_waited_for_again,
+    a_child_that_runs_again_joins_a_wait_that_goes_on,
+    a_child_of_an_earlier_life_that_runs_again_is_nothing_to_its_parent,
+    a_child_that_runs_again_leaves_a_parent_alone_that_is_over,
 ];
 
 /// A running parent with a child on a lane of each name.
@@ -136,4 +141,49 @@ async fn a_parent_that_waits_for_its_children_waits_for_dependencies_beside_them
         assert_eq!(world.state(parent).await, PublicState::Waiting, "{order:?}");
         kit::complete(&world, "parent").await;
     }
+}
+
+async fn a_child_that_runs_again_is_waited_for_again(world: World) {
+    let (parent, handle, ids) = parent_of(&world, &["a"]).await;
+    world.backend.wait_children(&handle).await.unwrap();
+    kit::fail(&world, "a").await;
+    let handle = world.claim().await.expect("its child is over");
+    replay(&world, ids[0]).await;
+    world.backend.wait_children(&handle).await.unwrap();
+    assert_eq!(world.state(parent).await, PublicState::WaitingChildren);
+    kit::complete_with(&world, "a", "better").await;
+    assert_eq!(world.state(parent).await, PublicState::Waiting);
+    let context = world.backend.read_execution_context(parent).await.unwrap();
+    assert_eq!(context.inputs.get("a"), Some(&Blob::from("better")));
+}
+
+async fn a_child_that_runs_again_joins_a_wait_that_goes_on(world: World) {
+    let (parent, handle, ids) = parent_of(&world, &["a", "b"]).await;
+    world.backend.wait_children(&handle).await.unwrap();
+    kit::fail(&world, "a").await;
+    replay(&world, ids[0]).await;
+    kit::complete(&world, "b").await;
+    assert_eq!(world.state(parent).await, PublicState::WaitingChildren);
+    kit::complete(&world, "a").await;
+    assert_eq!(world.state(parent).await, PublicState::Waiting);
+}
+
+async fn a_child_of_an_earlier_life_that_runs_again_is_nothing_to_its_parent(world: World) {
+    let (parent, handle, ids) = parent_of(&world, &["a"]).await;
+    kit::complete(&world, "a").await;
+    world.backend.complete(&handle, None).await.unwrap();
+    replay(&world, parent).await;
+    let handle = world.claim().await.expect("replayed");
+    replay(&world, ids[0]).await;
+    world.backend.wait_children(&handle).await.unwrap();
+    assert_eq!(world.state(parent).await, PublicState::Waiting);
+}
+
+async fn a_child_that_runs_again_leaves_a_parent_alone_that_is_over(world: World) {
+    let (parent, handle, ids) = parent_of(&world, &["a"]).await;
+    kit::complete(&world, "a").await;
+    world.backend.complete(&handle, None).await.unwrap();
+    replay(&world, ids[0]).await;
+    kit::complete(&world, "a").await;
+    assert_eq!(world.state(parent).await, PublicState::Completed);
 }

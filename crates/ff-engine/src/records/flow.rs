@@ -247,6 +247,14 @@ impl EdgeGroup {
         self.keeps_payload = true;
     }
 
+    /// A satisfied edge does not count in it any more; a decision stands.
+    pub fn forget(&mut self, edge: &Edge) {
+        self.counts.total = self.counts.total.saturating_sub(1);
+        self.counts.succeeded = self.counts.succeeded.saturating_sub(1);
+        self.applied = self.applied.saturating_sub(1);
+        self.data_edges = self.data_edges.saturating_sub(u32::from(edge.passes_data()));
+    }
+
     /// The upstream of an edge in force is over.
     pub fn settle(&mut self, edge: &Edge, fate: EdgeFate) {
         self.counts = self.counts.with(fate);
