@@ -4,9 +4,12 @@ use ff_core::Blob;
 use ff_core::backend::attempts::FailureReason;
 use ff_core::backend::dependencies::FlowEligibility;
 use ff_core::backend::flows::SpawnChild;
+use ff_core::backend::maintenance::TrimRetentionArgs;
+use ff_core::backend::subscriptions::ScannerFilter;
 use ff_core::backend::suspension::{ResumeExecutionArgs, ResumeTrigger};
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, LaneId};
+use ff_core::partition::PartitionKey;
 use ff_core::rules::retry::FailureClass;
 use ff_core::state::PublicState;
 
@@ -26,11 +29,15 @@ cases!["flows":
     a_parent_that_slept_can_wait_for_its_children,
     a_dependency_beside_children_holds_a_parent_that_sleeps,
     a_parent_that_waits_for_its_children_waits_for_dependencies_beside_them,
+    a_child_that_ended_is_kept_while_its_parent_lives,
+    retention_comes_back_to_a_child_it_kept,
     a_child_that_runs_again_is_waited_for_again,
     a_child_that_runs_again_joins_a_wait_that_goes_on,
     a_child_of_an_earlier_life_that_runs_again_is_nothing_to_its_parent,
     a_child_that_runs_again_leaves_a_parent_alone_that_is_over,
 ];
+
+const HOUR_MS: u64 = 60 * 60 * 1000;
 
 /// A running parent with a child on a lane of each name.
 async fn parent_of(world: &World, names: &[&str]) -> (ExecutionId, Handle, Vec<ExecutionId>) {
@@ -141,6 +148,48 @@ async fn a_parent_that_waits_for_its_children_waits_for_dependencies_beside_them
         assert_eq!(world.state(parent).await, PublicState::Waiting, "{order:?}");
         kit::complete(&world, "parent").await;
     }
+}
+
+fn trim_args(world: &World, id: ExecutionId, lane: &str) -> TrimRetentionArgs {
+    TrimRetentionArgs {
+        partition: PartitionKey::from(id.partition()),
+        namespace: None,
+        lane_id: LaneId::new(lane).unwrap(),
+        retention_ms: 0,
+        now: world.now(),
+        batch_size: 20,
+        filter: ScannerFilter::default(),
+    }
+}
+
+async fn exists(world: &World, id: ExecutionId) -> bool {
+    world.backend.describe_execution(id).await.unwrap().is_some()
+}
+
+async fn a_child_that_ended_is_kept_while_its_parent_lives(world: World) {
+    let (parent, handle, ids) = parent_of(&world, &["a"]).await;
+    kit::complete(&world, "a").await;
+    world.advance(1);
+    assert_eq!(world.backend.trim_retention(trim_args(&world, ids[0], "a")).await.unwrap(), 0);
+    assert_eq!(spawn(&world, &handle, &["a"]).await, ids);
+    assert!(world.backend.await_outcome(ids[0], 0).await.unwrap().is_some(), "its outcome is there");
+    kit::cancel(&world, parent).await;
+    assert_eq!(world.backend.trim_retention(trim_args(&world, ids[0], "a")).await.unwrap(), 1);
+    assert!(!exists(&world, ids[0]).await);
+}
+
+async fn retention_comes_back_to_a_child_it_kept(world: World) {
+    let (parent, handle, ids) = parent_of(&world, &["a"]).await;
+    kit::complete(&world, "a").await;
+    world.backend.delay(&handle, world.now().plus(1_000 * HOUR_MS)).await.unwrap();
+    world.pass(24 * HOUR_MS).await;
+    assert!(exists(&world, ids[0]).await);
+    assert_eq!(world.run_due().await, 0, "it is left alone for some time");
+    kit::cancel(&world, parent).await;
+    world.pass(6 * HOUR_MS - 1).await;
+    assert!(exists(&world, ids[0]).await, "it has waited a day, so it is looked at again after a quarter of one");
+    world.pass(1).await;
+    assert!(!exists(&world, ids[0]).await && exists(&world, parent).await);
 }
 
 async fn a_child_that_runs_again_is_waited_for_again(world: World) {

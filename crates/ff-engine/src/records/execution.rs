@@ -167,6 +167,9 @@ pub struct Execution {
     pub purging: bool,
     /// Somebody parked it, rather than the engine for want of a worker.
     pub parked_by_hand: bool,
+    /// It is over and was found to be needed still: retention looks at it again then.
+    #[serde(default)]
+    pub kept_until: Option<TimestampMs>,
 }
 
 impl Execution {
@@ -376,8 +379,9 @@ impl Execution {
         if let Some(completed_at) = self.completed_at {
             let by_completion = || Position::of(completed_at.0, self.id);
             out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), by_completion()));
-            match self.retention_ms {
-                Some(own_ms) => self.due(out, DueKind::Retention, Some(completed_at.plus(own_ms))),
+            let own_end = self.retention_ms.map(|own_ms| completed_at.plus(own_ms));
+            match self.kept_until.or(own_end) {
+                Some(at) => self.due(out, DueKind::Retention, Some(at)),
                 None => out.push(Entry::new(Index::Terminal, by_completion())),
             }
         } else {
