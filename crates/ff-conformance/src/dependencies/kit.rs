@@ -13,7 +13,7 @@ use crate::flows::kit::revision;
 
 /// An edge and where it belongs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     pub(super) flow: FlowId,
     pub(super) id: EdgeId,
     pub(super) from: ExecutionId,
@@ -82,7 +82,7 @@ pub(super) async fn applied(world: &World, flow: FlowId, from: ExecutionId, to: 
 }
 
 /// An edge in force of this kind.
-pub(super) async fn applied_as(world: &World, kind: &str, flow: FlowId, from: ExecutionId, to: ExecutionId) -> Edge {
+pub(crate) async fn applied_as(world: &World, kind: &str, flow: FlowId, from: ExecutionId, to: ExecutionId) -> Edge {
     let edge = Edge::new(world, flow, from, to);
     let args = StageDependencyEdgeArgs { dependency_kind: kind.to_owned(), ..edge.at(revision(world, flow).await) };
     world.backend.stage_dependency_edge(args).await.unwrap();

@@ -4,7 +4,7 @@ mod cascades;
 mod children;
 mod data;
 mod edges;
-mod kit;
+pub(crate) mod kit;
 mod lives;
 mod siblings;
 mod staging;

@@ -3,13 +3,13 @@
 mod cancelling;
 pub(crate) mod kit;
 mod membership;
+mod parents;
 mod reads;
 mod spawning;
 mod submission;
 
 pub(crate) fn cases() -> Vec<crate::Case> {
-    [membership::cases(), submission::cases(), spawning::cases(), cancelling::cases(), reads::cases()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let spawned = [spawning::cases(), parents::cases()];
+    let rest = [membership::cases(), submission::cases(), cancelling::cases(), reads::cases()];
+    spawned.into_iter().chain(rest).flatten().collect()
 }

@@ -37,7 +37,6 @@ cases!["flows":
     a_second_round_of_children_is_waited_for_on_its_own,
     a_repeated_call_spawns_nothing_twice,
     a_later_attempt_finds_the_same_children,
-    a_child_that_was_purged_is_not_spawned_again,
     a_replayed_parent_has_children_of_its_own,
     children_have_lane_and_priority_of_their_parent_unless_they_say_otherwise,
     children_carry_what_they_are_given,
@@ -193,19 +192,6 @@ async fn a_later_attempt_finds_the_same_children(world: World) {
     let third = lose(&world, &second).await;
     assert_eq!(spawn(&world, &third.handle, &["a"]).await, first);
     assert!(kit::claim(&world, "a").await.is_none());
-}
-
-async fn a_child_that_was_purged_is_not_spawned_again(world: World) {
-    let (parent, handle) = world.claim_one().await;
-    let one = SpawnChild { lane_id: None, ..child("a") };
-    let ids = world.backend.spawn_children(&handle, vec![one.clone()]).await.unwrap();
-    let running = world.claim().await.unwrap();
-    world.backend.complete(&running, None).await.unwrap();
-    purge(&world, ids[0]).await;
-    assert_eq!(world.backend.spawn_children(&handle, vec![one]).await.unwrap(), ids);
-    assert_eq!(world.backend.read_execution_state(ids[0]).await.unwrap(), None);
-    world.backend.wait_children(&handle).await.unwrap();
-    assert_eq!(world.state(parent).await, PublicState::Waiting);
 }
 
 async fn a_replayed_parent_has_children_of_its_own(world: World) {

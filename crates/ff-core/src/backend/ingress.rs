@@ -269,8 +269,9 @@ pub trait Ingress: Send + Sync {
 
     /// Opens a terminal execution for a new attempt: result and failure are cleared, retries start over.
     ///
-    /// A skipped flow member waits for its impossible dependencies again. Children that it spawned are left behind: they go on, but
-    /// nothing waits for them, and what they handed over is gone. Errors in order: `NotFound(execution)`,
+    /// A parent that is not over waits for a spawned child again, in the wait it is in or in its next. A skipped flow member waits for its
+    /// impossible dependencies again. Children that it spawned are left behind: they go on, but nothing waits for them, and what they
+    /// handed over is gone. Errors in order: `NotFound(execution)`,
     /// `State(ExecutionNotTerminal)` (so a second call finds it), `State(MaxReplaysExhausted)`,
     /// `State(FlowAlreadyTerminal)` when its flow was cancelled. An execution whose purge has begun is not found.
     async fn replay_execution(&self, args: ReplayExecutionArgs) -> Result<ReplayExecutionResult> {

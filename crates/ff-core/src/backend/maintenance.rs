@@ -71,7 +71,7 @@ pub trait Maintenance: Send + Sync {
     }
 
     /// Purges terminal executions with everything that belongs to them; answers how many. An upstream stays while an
-    /// edge that depends on it is unresolved. Less than a full batch means nothing more is due.
+    /// edge that depends on it is unresolved, and a spawned child while its parent is not over. Less than a full batch means nothing more is due.
     async fn trim_retention(&self, args: TrimRetentionArgs) -> Result<u32> {
         let _ = args;
         Err(EngineError::Unavailable { op: "trim_retention" })

@@ -29,14 +29,14 @@ async fn open_group(tx: &mut dyn Tx, execution: &Execution) -> Result<Option<Edg
 
 /// Whether edges in force hold back an execution that is about to become claimable.
 pub(crate) async fn holds(tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
-    Ok(open_group(tx, execution).await?.is_some_and(|group| holds_back(&group)))
+    Ok(open_group(tx, execution).await?.is_some_and(|group| holds_back(&group, execution)))
 }
 
-/// Whether a group has edges in force that will decide it. One that cannot succeed any more holds back, too: the next edge that
-/// settles says so.
-pub(crate) fn holds_back(group: &EdgeGroup) -> bool {
+/// Whether a group has edges in force that will decide it; those from spawned children count only while the execution waits for its
+/// children. One that cannot succeed any more holds back, too: the next edge that settles says so.
+pub(crate) fn holds_back(group: &EdgeGroup, execution: &Execution) -> bool {
     let open = group.is_pending() && verdict(group.policy, group.counts) != EdgeGroupState::Satisfied;
-    open && group.running() > 0
+    open && group.holding(execution) > 0
 }
 
 /// Looks at the group of children spawned since the last wait. A group that is decided already is closed here, because nobody

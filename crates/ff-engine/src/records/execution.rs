@@ -170,6 +170,9 @@ pub struct Execution {
     /// The ordinal of the first suspension of this life.
     #[serde(default)]
     pub first_suspension: u32,
+    /// It is over and was found to be needed still: retention looks at it again then.
+    #[serde(default)]
+    pub kept_until: Option<TimestampMs>,
 }
 
 impl Execution {
@@ -213,6 +216,12 @@ impl Execution {
     #[must_use]
     pub fn is_eligible(&self) -> bool {
         self.is_runnable() && self.state.eligibility_state == EligibilityState::EligibleNow
+    }
+
+    /// Whether it gave its lease back to wait for its children.
+    #[must_use]
+    pub fn waits_for_children(&self) -> bool {
+        self.park_marker == Some(ParkMarker::WaitingChildren)
     }
 
     /// Whether its lease expired or was revoked.
@@ -373,8 +382,9 @@ impl Execution {
         if let Some(completed_at) = self.completed_at {
             let by_completion = || Position::of(completed_at.0, self.id);
             out.push(Entry::new(Index::TerminalIn(home, self.lane.clone()), by_completion()));
-            match self.retention_ms {
-                Some(own_ms) => self.due(out, DueKind::Retention, Some(completed_at.plus(own_ms))),
+            let own_end = self.retention_ms.map(|own_ms| completed_at.plus(own_ms));
+            match self.kept_until.or(own_end) {
+                Some(at) => self.due(out, DueKind::Retention, Some(at)),
                 None => out.push(Entry::new(Index::Terminal, by_completion())),
             }
         } else {

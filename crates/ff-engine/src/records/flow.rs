@@ -7,11 +7,11 @@ use ff_core::backend::dependencies::{DependencyKind, EdgeDependencyPolicy};
 use ff_core::backend::flows::CancelFlowPolicy;
 use ff_core::ids::{EdgeId, ExecutionId, FlowId, Namespace};
 use ff_core::partition::Partition;
-use ff_core::rules::edge_groups::GroupCounts;
+use ff_core::rules::edge_groups::{EdgeFate, GroupCounts};
 use ff_core::state::{EdgeGroupState, EdgeState, FlowState, PublicState};
 use serde::{Deserialize, Serialize};
 
-use super::Stored;
+use super::{Execution, Stored};
 use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 
@@ -135,6 +135,9 @@ pub struct Edge {
     /// The group of the downstream it counts in.
     pub generation: u32,
     pub created_at: TimestampMs,
+    /// The downstream spawned the upstream.
+    #[serde(default)]
+    pub spawned: bool,
 }
 
 impl Edge {
@@ -196,6 +199,9 @@ pub struct EdgeGroup {
     /// Its edges come from children that the downstream spawned: their results do not take the place of its input.
     #[serde(default)]
     pub keeps_payload: bool,
+    /// Edges in force that come from spawned children which are not over: they hold only a downstream that waits for its children.
+    #[serde(default)]
+    pub children: u32,
 }
 
 impl EdgeGroup {
@@ -215,6 +221,7 @@ impl EdgeGroup {
             decided_at: None,
             sibling_cancel: None,
             keeps_payload: false,
+            children: 0,
         }
     }
 
@@ -230,6 +237,35 @@ impl EdgeGroup {
         if edge.passes_data() {
             self.data_edges += 1;
         }
+    }
+
+    /// The edge from a spawned child belongs to it and is in force.
+    pub fn await_child(&mut self, edge: &Edge) {
+        self.stage(edge);
+        self.applied += 1;
+        self.children += 1;
+        self.keeps_payload = true;
+    }
+
+    /// A satisfied edge does not count in it any more; a decision stands.
+    pub fn forget(&mut self, edge: &Edge) {
+        self.counts.total = self.counts.total.saturating_sub(1);
+        self.counts.succeeded = self.counts.succeeded.saturating_sub(1);
+        self.applied = self.applied.saturating_sub(1);
+        self.data_edges = self.data_edges.saturating_sub(u32::from(edge.passes_data()));
+    }
+
+    /// The upstream of an edge in force is over.
+    pub fn settle(&mut self, edge: &Edge, fate: EdgeFate) {
+        self.counts = self.counts.with(fate);
+        self.children = self.children.saturating_sub(u32::from(edge.spawned));
+    }
+
+    /// Edges in force whose upstream is not over and that hold the downstream as it stands.
+    #[must_use]
+    pub fn holding(&self, downstream: &Execution) -> u32 {
+        let idle = if downstream.waits_for_children() { 0 } else { self.children };
+        self.running().saturating_sub(idle)
     }
 
     /// Edges in force whose upstream is not over.

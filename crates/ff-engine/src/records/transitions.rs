@@ -153,6 +153,7 @@ impl Execution {
             purging: false,
             parked_by_hand: false,
             first_suspension: 0,
+            kept_until: None,
         };
         if let Some(until) = new.delay_until.filter(|until| !until.is_due(now)) {
             execution.hold_until(until, BlockingReason::WaitingForDelay);
@@ -530,6 +531,11 @@ impl Execution {
         self.purging = true;
     }
 
+    /// Somebody needs it still: retention leaves it alone until then.
+    pub const fn keep_until(&mut self, at: TimestampMs) {
+        self.kept_until = Some(at);
+    }
+
     /// An operator re-opens a terminal execution; `waiting` says whether dependencies hold it again.
     pub fn replay(&mut self, reason: String, requested_by: String, waiting: bool, now: TimestampMs) {
         let from = self.attempt_count.checked_sub(1).map(AttemptIndex);
@@ -548,6 +554,7 @@ impl Execution {
         self.failure = None;
         self.cancellation = None;
         self.has_result = false;
+        self.kept_until = None;
         self.deadline_at = self.deadline_at.filter(|at| !at.is_due(now));
         self.pending_lineage = Some(PendingLineage::Replay { reason, requested_by, from });
         if waiting {

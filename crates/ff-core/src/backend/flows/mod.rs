@@ -42,7 +42,8 @@ pub trait Flows: Send + Sync {
 
     /// Creates children of a running execution in one commit: members of its flow, which it gets if it has none, in its namespace, each
     /// with an edge of kind `finished` into it that hands over the child's result under the child's name. A following `wait_children`
-    /// waits for them; the parent's own input stays as it is. Answers the ids in order.
+    /// waits for them; nothing else does: a parent that sleeps, is suspended, tried again or replayed goes on beside them. The parent's own
+    /// input stays as it is. Answers the ids in order.
     ///
     /// A child's id follows from the parent, how often that was replayed, and the name ([`ExecutionId::of_child`]): a repeated call,
     /// also by a later attempt, answers the same ids, and what exists already stays as it is.

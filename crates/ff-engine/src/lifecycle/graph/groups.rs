@@ -43,7 +43,7 @@ impl Ends {
     pub(super) async fn load(tx: &mut dyn Tx, edge: &Edge, fate: EdgeFate) -> Result<Self> {
         let group = match tx.get::<EdgeGroup>(Key::edge_group(edge.downstream, edge.generation)).await? {
             Some(mut group) => {
-                group.counts = group.counts.with(fate);
+                group.settle(edge, fate);
                 let verdict = decide(group.state, group.policy, group.counts)?;
                 Some((group, verdict))
             }
@@ -65,6 +65,9 @@ impl Ends {
         let Some((group, verdict)) = self.group else { return Ok(None) };
         let again = group.state != EdgeGroupState::Pending && is_on(Fault::GroupFiresAgain);
         if (group.state == verdict && !again) || !may_fire(&group, self.downstream.as_ref()) {
+            if let Some(subject) = self.downstream {
+                release_from_others(tx, &group, subject).await?;
+            }
             tx.put(group);
             return Ok(None);
         }
@@ -122,13 +125,24 @@ async fn release(tx: &mut dyn Tx, group: &EdgeGroup, mut subject: Subject) -> Re
     Ok(())
 }
 
+/// Children may keep a group undecided whose other edges are settled; a downstream that does not wait for children goes on.
+async fn release_from_others(tx: &mut dyn Tx, group: &EdgeGroup, mut subject: Subject) -> Result<()> {
+    let freed = group.is_pending() && group.children > 0 && group.holding(&subject.execution) == 0;
+    if freed && waits(&subject.execution) && !is_held_by_another(tx, group, &subject.execution).await? {
+        subject.execution.dependencies_satisfied(tx.now());
+        subject.save(tx);
+    }
+    Ok(())
+}
+
 /// Whether a group beside this one holds the downstream: a replay re-opens groups while a later one may be open already.
 async fn is_held_by_another(tx: &mut dyn Tx, group: &EdgeGroup, downstream: &Execution) -> Result<bool> {
     let others = BTreeSet::from([downstream.dependency_generation, group.generation + 1]);
     for generation in others.into_iter().filter(|generation| *generation != group.generation) {
         let other = tx.get::<EdgeGroup>(Key::edge_group(group.downstream, generation)).await?;
-        let open =
-            |other: EdgeGroup| other.running() > 0 && verdict(other.policy, other.counts) == EdgeGroupState::Pending;
+        let open = |other: EdgeGroup| {
+            other.holding(downstream) > 0 && verdict(other.policy, other.counts) == EdgeGroupState::Pending
+        };
         if other.filter(EdgeGroup::is_pending).is_some_and(open) {
             return Ok(true);
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use async_trait::async_trait;
 use ff_core::fault::{Fault, is_on};
-use ff_core::ids::{ExecutionId, FlowId};
+use ff_core::ids::{EdgeId, ExecutionId, FlowId};
 use ff_core::partition::Partition;
 use ff_core::rules::edge_groups::{EdgeFate, edge_fate};
 use ff_core::state::{EdgeState, TerminalOutcome};
@@ -153,6 +153,11 @@ pub(crate) fn continuation_id(kind: &str, subject: Uuid) -> Uuid {
         ff_core::partition::fnv1a64(&bytes)
     };
     Uuid::from_u64_pair(hash(0), hash(1))
+}
+
+/// The edge from a spawned child to its parent. It outlives the child, and so tells that there was one.
+pub(crate) const fn child_edge_id(child: ExecutionId) -> EdgeId {
+    EdgeId::from_uuid(child.uuid())
 }
 
 /// A member of a flow; who only has the id of one that was purged is none.

@@ -95,6 +95,7 @@ impl StageEdge {
             state: EdgeState::Staged,
             generation,
             created_at: tx.now(),
+            spawned: false,
         };
         let mut group = group.unwrap_or_else(|| EdgeGroup::empty(flow, downstream.id, generation, Default::default()));
         group.stage(&edge);

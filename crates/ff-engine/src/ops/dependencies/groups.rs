@@ -189,9 +189,13 @@ pub(super) async fn evaluate<S: Store>(engine: &Engine<S>, id: ExecutionId) -> R
     let Some(execution) = execution else { return Ok(FlowEligibility::NotFound) };
     let group: Option<EdgeGroup> =
         read_one(&engine.store, Key::edge_group(id, execution.dependency_generation)).await?;
+    let idle = |group: &EdgeGroup| group.children > 0 && group.holding(&execution) == 0;
     let state = group.filter(|group| group.applied > 0).map(|group| match group.state {
         // Nobody decides it while its downstream does not wait, so its counts speak.
-        EdgeGroupState::Pending => verdict(group.policy, group.counts),
+        EdgeGroupState::Pending => match verdict(group.policy, group.counts) {
+            EdgeGroupState::Pending if idle(&group) => EdgeGroupState::Satisfied,
+            judged => judged,
+        },
         decided => decided,
     });
     Ok(eligibility(&execution.state(), state))

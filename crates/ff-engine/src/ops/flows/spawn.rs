@@ -17,7 +17,7 @@ use super::membership::{Attachments, open_flow};
 use crate::engine::Engine;
 use crate::key::Key;
 use crate::lifecycle::Subject;
-use crate::lifecycle::graph::current_group;
+use crate::lifecycle::graph::{child_edge_id, current_group};
 use crate::ops::attempts::Actor;
 use crate::ops::ingress::create::{Submission, check};
 use crate::ops::ingress::lanes::register_class;
@@ -87,9 +87,8 @@ struct Child {
 }
 
 impl Child {
-    /// The edge to the parent, which outlives the child, and so tells that there was one.
     const fn edge_id(&self) -> EdgeId {
-        EdgeId::from_uuid(self.id.uuid())
+        child_edge_id(self.id)
     }
 
     /// Whether the parent spawned it, by what is stored where its edge would be.
@@ -274,7 +273,6 @@ impl Plan {
         let now = tx.now();
         let (generation, group) = current_group(tx, parent).await?;
         let mut group = group.unwrap_or_else(|| EdgeGroup::empty(flow, parent.id, generation, Default::default()));
-        group.keeps_payload = true;
         for (child, submission) in fresh {
             let mut execution = submission.insert(tx);
             execution.join_flow(flow.id, now);
@@ -291,9 +289,9 @@ impl Plan {
                 state: EdgeState::Unsatisfied,
                 generation,
                 created_at: now,
+                spawned: true,
             };
-            group.stage(&edge);
-            group.applied += 1;
+            group.await_child(&edge);
             tx.put(edge);
             flow.add_member(now);
             flow.add_edge(now);

@@ -187,6 +187,7 @@ impl SubmitFlow {
             state: EdgeState::Unsatisfied,
             generation: 0,
             created_at,
+            spawned: false,
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::event::EventBody;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
-use crate::lifecycle::graph::{member, pass_data};
+use crate::lifecycle::graph::{child_edge_id, current_group, member, pass_data};
 use crate::lifecycle::{Subject, dependencies};
 use crate::records::{Continuation, ContinuationWork, Definition, Edge, EdgeGroup, Execution, Flow};
 use crate::store::{Op, Store, Tx};
@@ -73,6 +73,7 @@ impl Op for Replay {
             Some(flow) => reopen_dependencies(tx, &mut subject.execution, flow, self.continuation).await?,
             None => false,
         };
+        reopen_for_parent(tx, &subject.execution).await?;
         let (reason, requested_by) = (self.args.reason.clone(), self.args.requested_by.clone());
         subject.execution.replay(reason.clone(), requested_by.clone(), waiting, tx.now());
         tx.delete(Key::outcome(id));
@@ -138,10 +139,36 @@ async fn reopen_dependencies(tx: &mut dyn Tx, execution: &mut Execution, flow: F
             pass_data(tx, &group).await?;
             execution.close_generation(group.generation);
         }
-        waiting |= dependencies::holds_back(&group);
+        waiting |= dependencies::holds_back(&group, execution);
     }
     settle_again(tx, id.partition(), flow, upstreams, first_id).await?;
     Ok(waiting)
+}
+
+/// A parent that is not over waits for a child that runs again: the child counts among those the parent's next wait is for, or the one it
+/// is in. Children of an earlier life of the parent are nothing to it.
+async fn reopen_for_parent(tx: &mut dyn Tx, child: &Execution) -> Result<()> {
+    let (home, Some(flow)) = (child.id.partition(), child.flow_id) else { return Ok(()) };
+    let edge = tx.get::<Edge>(Key::edge(home, flow, child_edge_id(child.id))).await?;
+    let Some(mut edge) = edge.filter(|edge| edge.spawned && edge.state == EdgeState::Satisfied) else { return Ok(()) };
+    let parent = member(tx, flow, edge.downstream).await?.filter(|parent| !parent.is_terminal());
+    let (Some(parent), Some(name)) = (parent, &edge.data_passing_ref) else { return Ok(()) };
+    let Some(flow) = tx.get::<Flow>(Key::flow(home, flow)).await? else { return Ok(()) };
+    if ExecutionId::of_child(parent.id, parent.replay_count, name) != child.id {
+        return Ok(());
+    }
+    if let Some(mut group) = tx.get::<EdgeGroup>(Key::edge_group(parent.id, edge.generation)).await? {
+        group.forget(&edge);
+        tx.put(group);
+    }
+    let (generation, group) = current_group(tx, &parent).await?;
+    let mut group = group.unwrap_or_else(|| EdgeGroup::empty(&flow, parent.id, generation, Default::default()));
+    edge.state = EdgeState::Unsatisfied;
+    edge.generation = generation;
+    group.await_child(&edge);
+    tx.put(edge);
+    tx.put(group);
+    Ok(())
 }
 
 async fn settle_again(

@@ -20,14 +20,18 @@ use crate::records::{Edge, Execution, Flow, Waitpoint};
 use crate::store::{Store, Tx};
 use crate::verbs::{list_of, read_one};
 
-use remove::{Begin, DropSlice, Progress, Remove};
+use remove::{Begin, DropSlice, Keep, Progress, Remove};
 
 /// Outgoing edges looked at; a flow takes no more per submission.
 const EDGES_MAX: usize = 10_000;
 
-/// Purges an execution that came due by the deployment's retention or its own.
+/// The shortest time after which an execution that was needed is looked at again.
+const KEPT_MIN_MS: u64 = 60 * 1000;
+
+/// Purges an execution that came due by the deployment's retention or its own, or puts that off while somebody needs it.
 pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
-    purge(engine, record.id, engine.settings.retention_ms, now).await
+    let rule = Rule { id: record.id, retention_ms: engine.settings.retention_ms, now };
+    Ok(purge(engine, rule.id, rule.retention_ms, now).await? || engine.run(Keep { rule }).await?)
 }
 
 /// Purges one execution if it may go; says whether it did.
@@ -74,12 +78,14 @@ impl Rule {
         }))
     }
 
-    /// Whether a member that is not over still waits for this one.
+    /// Whether a member that is not over still waits for this one, or spawned it and may ask how it ended.
     async fn is_awaited(&self, tx: &mut dyn Tx, execution: &Execution) -> Result<bool> {
         let Some(flow) = execution.flow_id else { return Ok(false) };
         let index = Index::EdgesFrom(self.home(), flow, self.id);
         for edge in tx.range_of::<Edge>(index, Bounds::first(EDGES_MAX)).await? {
-            if matches!(edge.state, EdgeState::Staged | EdgeState::Unsatisfied) {
+            let open = matches!(edge.state, EdgeState::Staged | EdgeState::Unsatisfied);
+            // Whoever is replayed after a purge began asks for children of its new life.
+            if open || (edge.spawned && !execution.purging) {
                 let downstream = tx.get::<Execution>(Key::execution(edge.downstream)).await?;
                 if downstream.is_some_and(|downstream| !downstream.is_terminal()) {
                     return Ok(true);

@@ -6,7 +6,7 @@ use ff_core::fault::{Fault, is_on};
 use ff_core::ids::FlowId;
 use ff_core::partition::Partition;
 
-use super::{Rule, is_last_member};
+use super::{KEPT_MIN_MS, Rule, is_last_member};
 use crate::index::{Bounds, Index};
 use crate::key::Key;
 use crate::records::{Attempt, Execution, Flow, Waitpoint};
@@ -39,6 +39,36 @@ impl Op for Begin {
             tx.put(execution.clone());
         }
         Ok(Some(execution))
+    }
+}
+
+/// Puts off the purge of an execution that somebody needs; says whether it did. It is kept a quarter longer each time, so that one that is
+/// needed for long is seldom looked at, and does not stay much longer than it is needed.
+pub(super) struct Keep {
+    pub(super) rule: Rule,
+}
+
+#[async_trait]
+impl Op for Keep {
+    type Out = bool;
+
+    fn home(&self) -> Partition {
+        self.rule.home()
+    }
+
+    fn prefetch(&self) -> Vec<Key> {
+        vec![Key::execution(self.rule.id)]
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<bool> {
+        let Some(mut execution) = self.rule.due(tx).await? else { return Ok(false) };
+        let (now, Some(since)) = (tx.now(), execution.completed_at) else { return Ok(false) };
+        if !self.rule.is_awaited(tx, &execution).await? {
+            return Ok(false);
+        }
+        execution.keep_until(now.plus((now.since(since) / 4).max(KEPT_MIN_MS)));
+        tx.put(execution);
+        Ok(true)
     }
 }
 
