@@ -8,6 +8,7 @@ use ff_core::ids::{LaneId, Namespace};
 use ff_core::kinds::handles;
 use ff_core::{Result, TimestampMs};
 
+use super::classes::Rounds;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::records::{LaneClass, Route, Worker};
@@ -177,15 +178,21 @@ fn shard_of(place: &Place) -> usize {
     usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or(0)
 }
 
-/// What this process knows about work in good hands.
+/// What this process knows about work that others do: which is in good hands, and where to look next.
 #[derive(Debug, Default)]
 pub(crate) struct Hands {
     known: Mutex<InGoodHands>,
+    rounds: Rounds,
 }
 
 impl Hands {
     fn lock(&self) -> MutexGuard<'_, InGoodHands> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where to look next.
+    pub(super) const fn rounds(&self) -> &Rounds {
+        &self.rounds
     }
 
     /// What is known now.
