@@ -121,6 +121,12 @@ impl LaneClass {
     pub fn expires_at(&self) -> TimestampMs {
         self.used_at.plus(KEPT_MS)
     }
+
+    /// The same, as if it had last been used so long ago that it is forgotten then.
+    #[must_use]
+    pub(crate) fn due_at(self, at: TimestampMs) -> Self {
+        Self { used_at: TimestampMs(at.0.saturating_sub_unsigned(KEPT_MS)), ..self }
+    }
 }
 
 impl Stored for LaneClass {

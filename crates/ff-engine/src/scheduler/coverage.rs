@@ -9,6 +9,7 @@ use ff_core::kinds::handles;
 use ff_core::{Result, TimestampMs};
 
 use super::classes::Rounds;
+use super::sweep::Sweeps;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::records::{LaneClass, Route, Worker};
@@ -178,11 +179,12 @@ fn shard_of(place: &Place) -> usize {
     usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or(0)
 }
 
-/// What this process knows about work that others do: which is in good hands, and where to look next.
+/// What this process knows about work that others do: which is in good hands, where to look next, and what nobody needs any more.
 #[derive(Debug, Default)]
 pub(crate) struct Hands {
     known: Mutex<InGoodHands>,
     rounds: Rounds,
+    sweeps: tokio::sync::Mutex<Sweeps>,
 }
 
 impl Hands {
@@ -193,6 +195,11 @@ impl Hands {
     /// Where to look next.
     pub(super) const fn rounds(&self) -> &Rounds {
         &self.rounds
+    }
+
+    /// Which classes nobody needs any more.
+    pub(crate) const fn sweeps(&self) -> &tokio::sync::Mutex<Sweeps> {
+        &self.sweeps
     }
 
     /// What is known now.
