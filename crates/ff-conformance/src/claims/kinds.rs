@@ -28,6 +28,7 @@ cases!["claims":
     lost_work_is_taken_over_by_those_who_handle_it,
     kind_and_capabilities_must_both_match,
     kinds_that_cannot_be_are_refused,
+    of_very_many_kinds_each_is_served_and_those_that_nobody_handles_are_parked,
     a_kind_that_was_not_seen_for_long_is_served_again,
     work_that_waits_for_long_is_served_in_the_end,
     work_that_ended_long_ago_is_served_when_it_is_replayed,
@@ -182,6 +183,29 @@ async fn kinds_that_cannot_be_are_refused(world: World) {
 async fn finish(world: &World, kind: &str) {
     let handle = claim_kinds(world, &[kind]).await.expect("it is claimable");
     world.backend.complete(&handle, None).await.unwrap();
+}
+
+async fn of_very_many_kinds_each_is_served_and_those_that_nobody_handles_are_parked(world: World) {
+    let name = |n: usize| format!("kind-{n:03}");
+    let mut ids = Vec::new();
+    for n in 0..120 {
+        ids.push(submit(&world, &name(n), 0).await);
+    }
+    for n in [0, 57, 118, 119] {
+        assert!(claim_kinds(&world, &[&name(n)]).await.is_some());
+        assert_eq!(world.state(ids[n]).await, PublicState::Active);
+    }
+    // A claim looks at some of what it cannot do, and the next one at more.
+    let is_parked = |detail: &str| detail.contains("no live worker");
+    for _ in 0..50 {
+        assert!(claim_kinds(&world, &["other"]).await.is_none());
+    }
+    for (n, id) in ids.iter().enumerate().filter(|(n, _)| ![0, 57, 118, 119].contains(n)) {
+        let detail = super::info(&world, *id).await.blocking_detail;
+        assert!(is_parked(&detail), "{n}: {detail}");
+    }
+    assert!(claim_kinds(&world, &[&name(117), &name(3)]).await.is_some());
+    assert_eq!(world.state(ids[3]).await, PublicState::Active);
 }
 
 async fn a_kind_that_was_not_seen_for_long_is_served_again(world: World) {

@@ -78,6 +78,29 @@ impl LaneClass {
         Position::by(self.tie(Tie::default()))
     }
 
+    /// Before every class of a namespace.
+    #[must_use]
+    pub fn before_all_of(namespace: &Namespace) -> Position {
+        Position::by(Tie::default().text(namespace.as_str()))
+    }
+
+    /// After every class of a namespace.
+    #[must_use]
+    pub fn after_all_of(namespace: &Namespace) -> Position {
+        let mut position = Self::before_all_of(namespace);
+        // The end mark of the name plus one: nothing that begins with the name and its end mark comes after it.
+        if let Some(end) = position.tie.last_mut() {
+            *end = 1;
+        }
+        position
+    }
+
+    /// Before every class of a namespace and kind.
+    #[must_use]
+    pub fn before_kind(namespace: &Namespace, kind: &str) -> Position {
+        Position::by(Tie::default().text(namespace.as_str()).text(kind))
+    }
+
     fn tie(&self, before: Tie) -> Tie {
         let QueueClass { kind, requirement, gates } = &self.class;
         let named = before.text(self.namespace.as_str()).text(kind.as_str()).text(requirement.as_str());
@@ -97,6 +120,12 @@ impl LaneClass {
     #[must_use]
     pub fn expires_at(&self) -> TimestampMs {
         self.used_at.plus(KEPT_MS)
+    }
+
+    /// The same, as if it had last been used so long ago that it is forgotten then.
+    #[must_use]
+    pub(crate) fn due_at(self, at: TimestampMs) -> Self {
+        Self { used_at: TimestampMs(at.0.saturating_sub_unsigned(KEPT_MS)), ..self }
     }
 }
 
@@ -171,6 +200,19 @@ mod tests {
         let expected =
             b"acme\0\0mail\0\0big,gpu\0\0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01q\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02";
         assert_eq!(place, Position::by(*expected));
+    }
+
+    #[test]
+    fn classes_of_one_namespace_and_kind_stand_together() {
+        let acme = Namespace::new("acme").unwrap();
+        let (before, after) = (LaneClass::before_all_of(&acme), LaneClass::after_all_of(&acme));
+        for inside in [place("acme", "", "", vec![]), place("acme", "\u{10ffff}", "gpu", vec![quota(1)])] {
+            assert!(before < inside && inside < after);
+        }
+        assert!(place("acm", "z", "", vec![]) < before && place("acme!", "", "", vec![]) > after);
+        let mail = LaneClass::before_kind(&acme, "mail");
+        assert!(place("acme", "mai", "z", vec![]) < mail && mail < place("acme", "mail", "", vec![]));
+        assert!(before < LaneClass::before_kind(&acme, "") && mail < LaneClass::before_kind(&acme, "mail!"));
     }
 
     #[test]

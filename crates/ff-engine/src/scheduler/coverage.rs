@@ -1,12 +1,15 @@
 //! Which work the live workers of a lane can do, and what they lack for the rest.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::ids::{LaneId, Namespace};
 use ff_core::kinds::handles;
 use ff_core::{Result, TimestampMs};
 
+use super::classes::Rounds;
+use super::sweep::Sweeps;
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::records::{LaneClass, Route, Worker};
@@ -19,8 +22,11 @@ const WORKERS_PAGE: usize = 200;
 /// For so long at most nobody looks again whether somebody serves a route.
 const KNOWN_FOR_MS: u64 = 1_000;
 
-/// Routes remembered at most.
-const KNOWN_MAX: usize = 10_000;
+/// Parts of what is remembered. Who learns while others look copies the parts that change, not all.
+const SHARDS: usize = 64;
+
+/// Routes remembered at most in one part.
+const SHARD_MAX: usize = 128;
 
 /// What the live workers of a namespace and lane are to one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,30 +133,73 @@ impl Place {
     }
 }
 
+/// Places that hash alike, and until when each is in good hands.
+type Shard = HashMap<Place, TimestampMs>;
+
 /// Work that is known to be in good hands: those who cannot take it need not look at it.
 ///
 /// What is known is never wrong for longer than [`KNOWN_FOR_MS`], and then it only delays that work is parked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InGoodHands {
-    until: Arc<HashMap<Place, TimestampMs>>,
+    /// None, or [`SHARDS`] of them.
+    shards: Arc<Vec<Arc<Shard>>>,
 }
 
 impl InGoodHands {
     /// Whether somebody else serves a class.
     pub(super) fn has(&self, class: &LaneClass, now: TimestampMs) -> bool {
-        !self.until.is_empty() && self.until.get(&Place::of(class)).is_some_and(|until| !until.is_due(now))
+        if self.shards.is_empty() {
+            return false;
+        }
+        let place = Place::of(class);
+        self.shards[shard_of(&place)].get(&place).is_some_and(|until| !until.is_due(now))
+    }
+
+    /// Remembers a place. Where there are too many, those that are over go, and then the one that is over first.
+    fn add(&mut self, place: Place, until: TimestampMs, now: TimestampMs) {
+        let shards = Arc::make_mut(&mut self.shards);
+        shards.resize_with(SHARDS, Arc::default);
+        let shard = Arc::make_mut(&mut shards[shard_of(&place)]);
+        if shard.len() >= SHARD_MAX && !shard.contains_key(&place) {
+            shard.retain(|_, until| !until.is_due(now));
+            if shard.len() >= SHARD_MAX
+                && let Some(first) = shard.iter().min_by_key(|(_, until)| **until).map(|(place, _)| place.clone())
+            {
+                shard.remove(&first);
+            }
+        }
+        shard.insert(place, until);
     }
 }
 
-/// What this process knows about work in good hands.
+fn shard_of(place: &Place) -> usize {
+    // Without a seed: the same history forgets the same.
+    let mut hasher = DefaultHasher::new();
+    place.hash(&mut hasher);
+    usize::try_from(hasher.finish() % SHARDS as u64).unwrap_or(0)
+}
+
+/// What this process knows about work that others do: which is in good hands, where to look next, and what nobody needs any more.
 #[derive(Debug, Default)]
 pub(crate) struct Hands {
     known: Mutex<InGoodHands>,
+    rounds: Rounds,
+    sweeps: tokio::sync::Mutex<Sweeps>,
 }
 
 impl Hands {
     fn lock(&self) -> MutexGuard<'_, InGoodHands> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where to look next.
+    pub(super) const fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Which classes nobody needs any more.
+    pub(crate) const fn sweeps(&self) -> &tokio::sync::Mutex<Sweeps> {
+        &self.sweeps
     }
 
     /// What is known now.
@@ -160,18 +209,11 @@ impl Hands {
 
     /// These classes are served, each by somebody who is live until then.
     pub(super) fn learn(&self, served: Vec<(LaneClass, TimestampMs)>, now: TimestampMs) {
-        if served.is_empty() {
-            return;
-        }
-        let mut known = self.lock();
-        let mut until: HashMap<Place, TimestampMs> = known.until.as_ref().clone();
-        until.retain(|_, until| !until.is_due(now));
-        if until.len() + served.len() > KNOWN_MAX {
-            until.clear();
-        }
         let soon = now.plus(KNOWN_FOR_MS);
-        until.extend(served.into_iter().map(|(class, live)| (Place::of(&class), live.min(soon))));
-        known.until = Arc::new(until);
+        let mut known = self.lock();
+        for (class, live) in served {
+            known.add(Place::of(&class), live.min(soon), now);
+        }
     }
 
     /// A worker changed or went: what is known may be wrong.
@@ -261,5 +303,21 @@ mod tests {
         assert!(!known.has(&class("call"), now));
         hands.forget();
         assert!(!hands.known().has(&class("bill"), now));
+    }
+
+    #[test]
+    fn one_more_than_can_be_remembered_costs_one_that_is_remembered_and_not_all() {
+        let hands = Hands::default();
+        let now = TimestampMs(1_000);
+        let classes: Vec<LaneClass> = (0..SHARDS * SHARD_MAX * 2).map(|n| class(&n.to_string())).collect();
+        let until = |n: usize| now.plus(1 + n as u64 % 900);
+        hands.learn(classes.iter().cloned().enumerate().map(|(n, class)| (class, until(n))).collect(), now);
+        let remembered = |known: &InGoodHands| classes.iter().filter(|class| known.has(class, now)).count();
+        let known = hands.known();
+        assert_eq!(remembered(&known), SHARDS * SHARD_MAX);
+        hands.learn(vec![(class("one more"), TimestampMs(90_000))], now);
+        assert!(hands.known().has(&class("one more"), now));
+        assert_eq!(remembered(&hands.known()), SHARDS * SHARD_MAX - 1);
+        assert_eq!(remembered(&known), SHARDS * SHARD_MAX, "whoever looks sees what was known when it began");
     }
 }

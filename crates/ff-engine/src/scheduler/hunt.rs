@@ -13,8 +13,8 @@ use super::grants::{Holder, live_grant, put_grant};
 use super::ownership::{Owned, cancel_if_owed, end_over_cap, grant_kind, reclaim_cap, take};
 use super::parking::{free_routes, park_behind_gates, park_denied, park_unroutable, parked_routes};
 pub(crate) use super::queue::Seeker;
-use super::queue::{HEADS_PAGE, Queues, heads};
-use super::shortcut::TakeHeads;
+use super::queue::{HEADS_PAGE, Queues, heads, uncovered_round};
+use super::shortcut::{TakeHeads, Taken};
 use crate::engine::Engine;
 use crate::key::Key;
 use crate::lifecycle::Subject;
@@ -85,8 +85,12 @@ pub(crate) async fn hunt<S: Store>(
     count: usize,
 ) -> Result<Haul> {
     if engine.store.spans_partitions() {
-        let caught = take_heads(engine, seeker, holder, prize, count).await?;
+        let Taken { caught, is_partial } = take_heads(engine, seeker, holder, prize, count).await?;
         if !caught.is_empty() {
+            if is_partial {
+                // Whatever comes of it, what was taken is taken.
+                drop(look_round(engine, seeker).await);
+            }
             return Ok(Haul { caught, is_cut_short: false });
         }
     }
@@ -105,7 +109,7 @@ async fn take_heads<S: Store>(
     holder: &Holder,
     prize: Prize,
     count: usize,
-) -> Result<Vec<Catch>> {
+) -> Result<Taken> {
     let now = engine.store.now().await?;
     let ids = (0..count.min(TAKEN_MAX)).map(|_| (engine.uuid_at(now), engine.uuid_at(now))).collect();
     let shortcut = TakeHeads {
@@ -120,9 +124,17 @@ async fn take_heads<S: Store>(
     };
     match engine.run(shortcut).await {
         // One that cannot be taken must not cost the others: the general way takes them one by one.
-        Err(EngineError::Contention(_) | EngineError::Validation { .. }) => Ok(Vec::new()),
-        caught => caught,
+        Err(EngineError::Contention(_) | EngineError::Validation { .. }) => Ok(Taken::default()),
+        taken => taken,
     }
+}
+
+/// Looks now and then at work that the short way passes over, so that it is parked when nobody can do it.
+async fn look_round<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<()> {
+    if engine.hands.rounds().is_due(seeker, engine.store.now().await?) {
+        park_unroutable(engine, &uncovered_round(engine, seeker).await?).await?;
+    }
+    Ok(())
 }
 
 struct Hunt<'a, S> {

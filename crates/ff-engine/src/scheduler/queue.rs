@@ -7,15 +7,13 @@ use ff_core::ids::{ExecutionId, LaneId, Namespace};
 use ff_core::kinds::handles;
 
 use super::admission::{Denial, closed_gates};
+use super::classes::{round, walk, walk_round};
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Execution, Gate, Lane, LaneClass, QueueClass, Record};
 use crate::store::Store;
-use crate::verbs::{list_all, list_of};
-
-/// Classes of a lane read at a time.
-pub(super) const CLASSES_PAGE: usize = 500;
+use crate::verbs::list_all;
 
 /// Heads read at a time.
 pub(super) const HEADS_PAGE: usize = 16;
@@ -59,7 +57,7 @@ pub(super) struct Queues {
 impl Queues {
     /// The classes of the seeker's lane.
     pub(super) async fn of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Self> {
-        let classes = classes_of(engine, seeker).await?;
+        let classes = walk_round(engine, seeker).await?;
         let lanes = engine.store.read(&lane_keys(seeker.lane, &classes)).await?;
         let mut queues = Self::assorted(seeker, classes, lanes);
         let gates = queues.gates();
@@ -111,23 +109,17 @@ impl Queues {
 
 /// The classes that a seeker covers.
 pub(crate) async fn covered_classes<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
-    let mut classes = classes_of(engine, seeker).await?;
+    let mut classes = walk(engine, seeker).await?;
     classes.retain(|class| seeker.covers(&class.class));
     Ok(classes)
 }
 
-async fn classes_of<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
-    let mut classes: Vec<LaneClass> = Vec::new();
-    let mut after = None;
-    loop {
-        let bounds = Bounds::first(CLASSES_PAGE).after(after);
-        let page: Vec<LaneClass> = list_of(&engine.store, Index::ClassesOfLane(seeker.lane.clone()), bounds).await?;
-        after = page.last().filter(|_| page.len() == CLASSES_PAGE).map(LaneClass::position);
-        classes.extend(page.into_iter().filter(|class| seeker.wants(class)));
-        if after.is_none() {
-            return Ok(classes);
-        }
-    }
+/// The next of the classes that a seeker need not look at itself, as far as it does not cover them.
+pub(super) async fn uncovered_round<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>) -> Result<Vec<LaneClass>> {
+    let mut classes = round(engine, seeker).await?;
+    classes.retain(|class| seeker.wants(class) && !seeker.covers(&class.class));
+    let lanes = engine.store.read(&lane_keys(seeker.lane, &classes)).await?;
+    Ok(Queues::assorted(seeker, classes, lanes).uncovered)
 }
 
 /// The lane of each namespace that has work in it.

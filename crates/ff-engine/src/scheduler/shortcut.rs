@@ -11,14 +11,27 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use uuid::Uuid;
 
+use super::classes::Walk;
 use super::coverage::InGoodHands;
 use super::grants::{Holder, live_grant};
 use super::hunt::{Catch, FRUITLESS_MAX, Prize, Secure, Seeker};
 use super::parking::eligible_index;
-use super::queue::{CLASSES_PAGE, Queues, lane_keys};
+use super::queue::{Queues, lane_keys};
 use crate::index::{Bounds, Index};
-use crate::records::{Execution, LaneClass};
+use crate::records::Execution;
 use crate::store::{Op, Reach, Tx};
+
+/// Pages of classes that one transaction reads. Where more concern a worker, the general way is better.
+const PAGES_MAX: usize = 5;
+
+/// What the short way came to.
+#[derive(Default)]
+pub(super) struct Taken {
+    /// What was taken, best first; nothing means that the general way is to be tried.
+    pub(super) caught: Vec<Catch>,
+    /// Whether kinds that the worker does not handle were passed over.
+    pub(super) is_partial: bool,
+}
 
 /// Takes what stands at the heads of a lane's queues.
 pub(super) struct TakeHeads {
@@ -37,8 +50,7 @@ pub(super) struct TakeHeads {
 
 #[async_trait::async_trait]
 impl Op for TakeHeads {
-    /// What was taken, best first; nothing means that the general way is to be tried.
-    type Out = Vec<Catch>;
+    type Out = Taken;
 
     fn home(&self) -> Partition {
         Partition::GLOBAL
@@ -48,42 +60,45 @@ impl Op for TakeHeads {
         Reach::Everywhere
     }
 
-    async fn run(&self, tx: &mut dyn Tx) -> Result<Vec<Catch>> {
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Taken> {
         match self.queues(tx).await {
-            Ok(Some(indexes)) => self.take(tx, &indexes).await,
-            Ok(None) => Ok(Vec::new()),
+            Ok(Some((indexes, is_partial))) => Ok(Taken { caught: self.take(tx, &indexes).await?, is_partial }),
+            Ok(None) => Ok(Taken::default()),
             // The general way goes round what does not decode.
-            Err(EngineError::Validation { .. }) => Ok(Vec::new()),
+            Err(EngineError::Validation { .. }) => Ok(Taken::default()),
             Err(error) => Err(error),
         }
     }
 }
 
 impl TakeHeads {
-    /// The queues to take from, if nothing but their order decides.
-    async fn queues(&self, tx: &mut dyn Tx) -> Result<Option<Vec<Index>>> {
+    /// The queues to take from, if nothing but their order decides, and whether classes were passed over.
+    async fn queues(&self, tx: &mut dyn Tx) -> Result<Option<(Vec<Index>, bool)>> {
         let seeker = Seeker {
             lane: &self.lane,
             capabilities: &self.holder.capabilities,
             namespaces: self.namespaces.as_ref(),
             kinds: self.kinds.as_ref(),
         };
-        let listed = tx.list(&[Index::ClassesOfLane(self.lane.clone())], &Bounds::first(CLASSES_PAGE)).await?;
-        if listed.len() == CLASSES_PAGE {
+        let mut walk = Walk::new(seeker);
+        for _ in 0..PAGES_MAX {
+            let Some(bounds) = walk.bounds() else { break };
+            let page = tx.list(&[walk.index()], &bounds).await?;
+            walk.take(page);
+        }
+        if walk.bounds().is_some() {
             return Ok(None);
         }
-        let classes: Vec<LaneClass> = listed
-            .into_iter()
-            .filter_map(|listed| LaneClass::try_from(listed.record).ok())
-            .filter(|class| seeker.wants(class))
-            .collect();
+        let is_partial = walk.is_partial;
+        let classes = walk.found();
         let lanes = tx.load(&lane_keys(&self.lane, &classes)).await?;
         let queues = Queues::assorted(seeker, classes, lanes);
         let now = tx.now();
         let neglected = queues.uncovered.iter().filter(|class| !self.in_good_hands.has(class, now));
         let unroutable: Vec<Index> = neglected.map(eligible_index).collect();
         let nobody_waits_in_vain = unroutable.is_empty() || tx.list(&unroutable, &Bounds::first(1)).await?.is_empty();
-        Ok((queues.gates().is_empty() && nobody_waits_in_vain).then(|| queues.indexes(&BTreeSet::new())))
+        let is_simple = queues.gates().is_empty() && nobody_waits_in_vain;
+        Ok(is_simple.then(|| (queues.indexes(&BTreeSet::new()), is_partial)))
     }
 
     async fn take(&self, tx: &mut dyn Tx, indexes: &[Index]) -> Result<Vec<Catch>> {
