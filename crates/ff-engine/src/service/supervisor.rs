@@ -1,16 +1,14 @@
 //! A loop that ends by a panic or an error is started again, after a pause that grows while it keeps ending.
 
-use std::any::Any;
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use ff_core::Result;
-use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use super::meters;
 use super::{Context, TimerLoop};
 use crate::store::Store;
+use crate::timers::guard::guarded;
 
 /// The first pause.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -34,11 +32,7 @@ pub(super) async fn supervise<S, Running>(
     while !context.is_stopping() {
         context.board.is_up(which);
         let began = Instant::now();
-        let why = match AssertUnwindSafe(run(context.clone())).catch_unwind().await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(panic) => format!("panicked: {}", message(&*panic)),
-        };
+        let Err(why) = guarded(run(context.clone())).await else { return };
         if began.elapsed() >= QUIET {
             pause = PAUSE_FIRST;
         }
@@ -49,9 +43,4 @@ pub(super) async fn supervise<S, Running>(
         meters::restarted(which, &why, u64::try_from(jittered.as_millis()).unwrap_or(u64::MAX));
         context.or_stop(tokio::time::sleep(jittered)).await;
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }

@@ -10,6 +10,7 @@ mod dedup_expiry;
 pub(crate) mod delay;
 pub(crate) mod gates;
 mod grant_expiry;
+pub(crate) mod guard;
 mod lease_expiry;
 pub(crate) mod pass;
 mod poison;

@@ -1,5 +1,7 @@
 //! One pass over due work: page by page, every item apart from the others.
 
+use std::time::Duration;
+
 use ff_core::Result;
 use ff_core::backend::layer::BoxFuture;
 use ff_core::{EngineError, TimestampMs};
@@ -8,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::guard::guarded;
 use super::{DueReport, dispatch};
 use crate::engine::Engine;
 use crate::index::{Bounds, DueKind, Index, Position};
@@ -26,13 +29,17 @@ const LOOKED_AT_MAX: usize = 4096;
 /// Items of a page that others may have done before it is listed anew; more by a quarter of those that they have not.
 const MISSES_MIN: usize = 4;
 
+/// How long an item may take where others wait for their turn; what takes several commits goes on from there with its next try.
+const ITEM_MAX: Duration = Duration::from_secs(30);
+
 /// How a pass goes about its work.
 #[derive(Clone, Debug)]
 pub(crate) struct Manner {
     /// Items handled at once.
     pub(crate) concurrency: usize,
     /// Whether others do the same work: items are taken in any order, those that others are likely to do are left to them for a moment, and
-    /// failing ones wait for a time, not for a number of passes.
+    /// failing ones wait for a time, not for a number of passes. An item that panics or does not end is a failing one; a pass that is nobody
+    /// else's business shows the panic to its caller.
     pub(crate) is_shared: bool,
     /// Ends the pass after the items in hand.
     pub(crate) stopping: Option<watch::Receiver<bool>>,
@@ -198,7 +205,7 @@ impl<S: Store> Hands<'_, S> {
         if self.is_shared && !look_at.is_due(self.now) {
             return Outcome::TooYoung { look_at };
         }
-        match self.handle(kind, &key, record).await {
+        match self.within_bounds(kind, &key, record).await {
             Ok(true) => {
                 poison.cleared(kind, &key);
                 let late_ms = self.now.since(due_at).saturating_add(elapsed_ms(self.began));
@@ -215,6 +222,16 @@ impl<S: Store> Hands<'_, S> {
                 Outcome::Failed
             }
         }
+    }
+
+    /// Handles an item in such a way that it can harm no other.
+    async fn within_bounds(self, kind: DueKind, key: &Key, record: Option<Record>) -> Result<bool, String> {
+        let handled = self.handle(kind, key, record);
+        if !self.is_shared {
+            return handled.await;
+        }
+        let in_time = tokio::time::timeout(ITEM_MAX, guarded(handled)).await;
+        in_time.unwrap_or_else(|_| Err(format!("it took longer than {} s", ITEM_MAX.as_secs())))
     }
 
     /// Whether we changed the item, or somebody else did.

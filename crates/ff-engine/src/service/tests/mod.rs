@@ -1,6 +1,7 @@
 //! The timers of one or several processes, on a clock that the tests own.
 
 mod due;
+mod odd;
 mod trouble;
 mod upkeep;
 

@@ -1,20 +1,10 @@
 //! Items that fail, stores that panic.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-use ff_core::backend::layer::BoxFuture;
-use ff_core::cursor::EventCursor;
-use ff_core::error::ContentionKind;
-use ff_core::handle::BackendTag;
-use ff_core::partition::Partition;
-use ff_core::{EngineError, Result};
-
+use super::odd::{Mood, Odd};
 use super::*;
-use crate::alarms::DueNews;
-use crate::event::EventPage;
-use crate::index::{Bounds, DueKind, Index, Listed, Topic};
-use crate::records::Record;
-use crate::store::Op;
+use crate::index::DueKind;
 
 #[tokio::test]
 async fn a_failing_item_is_seen_waits_longer_each_time_and_holds_up_nobody() {
@@ -76,92 +66,10 @@ async fn what_failed_and_is_not_due_any_more_is_forgotten() {
     until_health(&timers, "it is gone", |health| health.failing == 0).await;
 }
 
-/// How a store misbehaves while its counter is not used up.
-#[derive(Clone, Copy)]
-enum Mood {
-    Panics,
-    Refuses,
-}
-
-/// A store whose lists of due work fail a number of times.
-struct Moody {
-    inner: Shared,
-    mood: Mood,
-    left: AtomicU32,
-}
-
-impl Moody {
-    fn list_or_not(&self, indexes: &[Index]) -> Result<()> {
-        if !indexes.contains(&Index::Due(DueKind::Delay))
-            || self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err()
-        {
-            return Ok(());
-        }
-        match self.mood {
-            Mood::Panics => panic!("the store is in a mood"),
-            Mood::Refuses => Err(EngineError::Contention(ContentionKind::RetryExhausted)),
-        }
-    }
-}
-
-impl Store for Moody {
-    const TAG: BackendTag = BackendTag::Memory;
-
-    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
-        self.inner.transact(op).await
-    }
-
-    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
-        self.inner.read(keys).await
-    }
-
-    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-        self.list_or_not(indexes)?;
-        self.inner.list(indexes, bounds).await
-    }
-
-    async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(crate::index::Position, Key)>> {
-        self.list_or_not(std::slice::from_ref(index))?;
-        self.inner.keys(index, bounds).await
-    }
-
-    async fn count(&self, index: &Index) -> Result<u64> {
-        self.inner.count(index).await
-    }
-
-    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
-        self.inner.events(after, limit).await
-    }
-
-    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
-        self.inner.trim_events(before, limit).await
-    }
-
-    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
-        self.inner.reindex(partition).await
-    }
-
-    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
-        self.inner.listen(topic)
-    }
-
-    fn listen_due(&self) -> DueNews {
-        self.inner.listen_due()
-    }
-
-    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
-        self.inner.sleep_until(at)
-    }
-
-    async fn now(&self) -> Result<TimestampMs> {
-        self.inner.now().await
-    }
-}
-
 /// Runs timers on a store that misbehaves so often; says how long they were down altogether.
 async fn ride_out(mood: Mood, times: u32) -> Duration {
     let clock = ManualClock::at(START);
-    let engine = open(Moody { inner: memory(&clock), mood, left: AtomicU32::new(0) }).await;
+    let engine = open(Odd { mood, ..Odd::new(memory(&clock)) }).await;
     let id = delayed(&engine, 1, START.plus(10)).await;
     clock.advance(10);
     engine.store().left.store(times, Ordering::Release);
@@ -196,7 +104,8 @@ async fn a_loop_that_keeps_failing_pauses_longer_each_time_up_to_a_bound() {
 #[tokio::test(start_paused = true)]
 async fn a_loop_that_ran_well_for_a_minute_begins_with_the_first_pause() {
     let clock = ManualClock::at(START);
-    let engine = open(Moody { inner: memory(&clock), mood: Mood::Panics, left: AtomicU32::new(8) }).await;
+    let engine = open(Odd::new(memory(&clock))).await;
+    engine.store().left.store(8, Ordering::Release);
     let timers = Timers::start(Arc::clone(&engine), quiet());
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(timers.health().due.restarts, 8);
@@ -206,4 +115,38 @@ async fn a_loop_that_ran_well_for_a_minute_begins_with_the_first_pause() {
     tokio::time::sleep(Duration::from_millis(150)).await;
     assert_eq!(timers.health().due.restarts, 9);
     assert!(is_eligible(&engine, id).await);
+}
+
+/// Timers on a store that misbehaves with one of two delays.
+async fn one_odd_item(mood: Mood) -> (Arc<Engine<Odd>>, Timers, [ExecutionId; 2]) {
+    let clock = ManualClock::at(START);
+    let engine = open(Odd::new(memory(&clock))).await;
+    let (odd, sound) = (delayed(&engine, 1, START.plus(10)).await, delayed(&engine, 2, START.plus(20)).await);
+    *engine.store().odd_home.lock().unwrap() = Some((odd.partition(), mood));
+    clock.advance(20);
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    (engine, timers, [odd, sound])
+}
+
+#[tokio::test]
+async fn an_item_that_panics_fails_and_the_loop_goes_on() {
+    let (engine, timers, [odd, sound]) = one_odd_item(Mood::Panics).await;
+    until("the sound one is over", async || is_eligible(&engine, sound).await).await;
+    until_health(&timers, "the other is seen", |health| health.failing == 1).await;
+    let health = timers.health();
+    assert_eq!((&health.worst[0].key, health.restarts()), (&Key::execution(odd), 0));
+    assert!(health.worst[0].why.contains("the store is in a mood"), "{}", health.worst[0].why);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_item_that_never_ends_fails_after_a_while_and_keeps_nobody_from_stopping() {
+    let (engine, timers, [odd, sound]) = one_odd_item(Mood::NeverAnswers).await;
+    let began = tokio::time::Instant::now();
+    while timers.health().failing == 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < Duration::from_secs(60), "it is waited for");
+    }
+    assert!(is_eligible(&engine, sound).await);
+    assert_eq!(timers.health().worst[0].key, Key::execution(odd));
+    tokio::time::timeout(Duration::from_secs(60), timers.stop()).await.expect("the timers stop");
 }

@@ -1,0 +1,129 @@
+//! A store that misbehaves where a test asks it to.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ff_core::backend::layer::BoxFuture;
+use ff_core::cursor::EventCursor;
+use ff_core::error::ContentionKind;
+use ff_core::handle::BackendTag;
+use ff_core::partition::Partition;
+use ff_core::{EngineError, Result};
+
+use super::*;
+use crate::alarms::DueNews;
+use crate::event::EventPage;
+use crate::index::{Bounds, DueKind, Index, Listed, Position, Topic};
+use crate::records::Record;
+use crate::store::Op;
+
+/// How a store misbehaves.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mood {
+    Panics,
+    Refuses,
+    NeverAnswers,
+}
+
+impl Mood {
+    async fn act(self) -> Result<()> {
+        match self {
+            Self::Panics => panic!("the store is in a mood"),
+            Self::Refuses => Err(EngineError::Contention(ContentionKind::RetryExhausted)),
+            Self::NeverAnswers => std::future::pending().await,
+        }
+    }
+}
+
+/// A store that misbehaves where a test asks it to.
+pub(super) struct Odd {
+    pub(super) inner: Shared,
+    /// How, while lists of due work fail.
+    pub(super) mood: Mood,
+    /// How often they still do.
+    pub(super) left: AtomicU32,
+    /// Transactions of this partition misbehave.
+    pub(super) odd_home: Mutex<Option<(Partition, Mood)>>,
+}
+
+impl Odd {
+    pub(super) fn new(inner: Shared) -> Self {
+        Self { inner, mood: Mood::Panics, left: AtomicU32::new(0), odd_home: Mutex::default() }
+    }
+
+    async fn list_or_not(&self, indexes: &[Index]) -> Result<()> {
+        if !indexes.contains(&Index::Due(DueKind::Delay))
+            || self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err()
+        {
+            return Ok(());
+        }
+        self.mood.act().await
+    }
+
+    async fn act_in(odd: &Mutex<Option<(Partition, Mood)>>, partition: Partition) -> Result<()> {
+        let odd = *odd.lock().unwrap();
+        match odd {
+            Some((home, mood)) if home == partition => mood.act().await,
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store for Odd {
+    const TAG: BackendTag = BackendTag::Memory;
+
+    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
+        Self::act_in(&self.odd_home, op.home()).await?;
+        self.inner.transact(op).await
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        self.inner.read(keys).await
+    }
+
+    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        self.list_or_not(indexes).await?;
+        self.inner.list(indexes, bounds).await
+    }
+
+    async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+        self.list_or_not(std::slice::from_ref(index)).await?;
+        self.inner.keys(index, bounds).await
+    }
+
+    async fn count(&self, index: &Index) -> Result<u64> {
+        self.inner.count(index).await
+    }
+
+    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
+        self.inner.events(after, limit).await
+    }
+
+    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
+        self.inner.trim_events(before, limit).await
+    }
+
+    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
+        self.inner.reindex(partition).await
+    }
+
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
+        self.inner.listen(topic)
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.inner.listen_due()
+    }
+
+    async fn tidy(&self) -> Result<()> {
+        self.inner.tidy().await
+    }
+
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+        self.inner.sleep_until(at)
+    }
+
+    async fn now(&self) -> Result<TimestampMs> {
+        self.inner.now().await
+    }
+}
