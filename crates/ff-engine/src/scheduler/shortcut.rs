@@ -220,7 +220,7 @@ mod tests {
                 until: now.plus(5_000),
                 ids: vec![(self.engine.uuid_at(now), self.engine.uuid_at(now))],
             };
-            !self.engine.run(shortcut).await.unwrap().is_empty()
+            !self.engine.run(shortcut).await.unwrap().caught.is_empty()
         }
 
         /// Whether somebody who handles mail gets it at all.
