@@ -56,3 +56,12 @@ pub(crate) fn conflict<T: std::fmt::Debug>(answer: Result<T>, code: &str) -> Con
         other => panic!("expected {code}, got {other:?}"),
     }
 }
+
+/// The engine closes, and nobody waits any more.
+#[track_caller]
+pub(crate) fn is_closing<T: std::fmt::Debug>(answer: Result<T>) {
+    match refusal(answer) {
+        EngineError::Transport { retryable: false, source, .. } if source.to_string() == "the engine is closing" => {}
+        other => panic!("expected that the engine closes, got {other:?}"),
+    }
+}

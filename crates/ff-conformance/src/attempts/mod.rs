@@ -9,6 +9,7 @@ mod park;
 mod progress;
 mod replay;
 mod steps;
+mod tags;
 
 use crate::Case;
 
@@ -22,6 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         progress::cases(),
         replay::cases(),
         steps::cases(),
+        tags::cases(),
     ];
     groups.into_iter().flatten().collect()
 }

@@ -1,6 +1,7 @@
 //! Waiting for work.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::backend::ingress::{CreateExecutionArgs, SetLaneStateArgs};
@@ -10,6 +11,7 @@ use futures_util::future::{join, join_all};
 
 use super::{grant_args, of_kind, policy, taking};
 use crate::cases;
+use crate::expect::is_closing;
 use crate::patience::{is_waiting, settle};
 use crate::world::World;
 
@@ -25,6 +27,7 @@ cases!["claims":
     those_who_wait_for_different_kinds_get_their_own,
     a_waiting_claim_that_is_dropped_leaves_the_next_one_waiting,
     each_waiting_claim_gives_up_in_its_own_time,
+    waiting_claims_are_told_that_the_engine_closes,
 ];
 
 fn patient(ms: u64) -> ClaimPolicy {
@@ -181,4 +184,22 @@ async fn each_waiting_claim_gives_up_in_its_own_time(world: World) {
     assert!(is_waiting(&mut long).await);
     world.advance(1000);
     assert_eq!(long.await.unwrap(), None);
+}
+
+async fn waiting_claims_are_told_that_the_engine_closes(world: World) {
+    let (lane, nothing) = (world.lane(), CapabilitySet::default());
+    let one = || world.backend.claim(&lane, &nothing, patient(1000));
+    let several = || world.backend.claim_many(&lane, &nothing, patient(1000), 2);
+    let closing = async {
+        settle().await;
+        world.backend.shutdown_prepare(Duration::ZERO).await.unwrap();
+    };
+    let ((first, second), ()) = join(join(one(), one()), closing).await;
+    is_closing(first);
+    is_closing(second);
+    is_closing(one().await);
+    is_closing(several().await);
+    assert_eq!(world.claim().await, None, "who does not wait is told what there is");
+    world.create().await;
+    assert!(one().await.unwrap().is_some(), "what is there needs no wait");
 }

@@ -48,6 +48,7 @@ async fn refusals(world: &World, handle: &Handle) -> Vec<(&'static str, String)>
         ("renew", code("renew", backend.renew(handle).await)),
         ("await_lost_leases", code("await_lost_leases", backend.await_lost_leases(lost).await)),
         ("save_step", code("save_step", backend.save_step(handle, "step", "no".into()).await)),
+        ("tag", code("tag", backend.tag(handle, "app.team", "no").await)),
         ("spawn_children", code("spawn_children", backend.spawn_children(handle, Vec::new()).await)),
         ("progress", code("progress", backend.progress(handle, Some(99), None).await)),
         ("append_frame", code("append_frame", backend.append_frame(handle, Frame::new(FrameKind::Blob, "x")).await)),

@@ -16,7 +16,7 @@ use futures_util::future::join;
 
 use crate::attempts::owner::{Act, Form, act, own};
 use crate::cases;
-use crate::expect::{invalid, not_found};
+use crate::expect::{invalid, is_closing, not_found};
 use crate::harness::Damage;
 use crate::patience::{is_waiting, settle};
 use crate::stage::replay;
@@ -30,7 +30,7 @@ cases!["inspection":
     an_outcome_that_nobody_waits_for_is_none_while_there_is_none,
     a_wait_for_an_outcome_ends_with_the_commit_that_brings_it,
     a_wait_for_an_outcome_gives_up_when_its_time_is_over,
-    a_wait_for_an_outcome_ends_when_the_process_shuts_down,
+    a_wait_for_an_outcome_is_told_that_the_engine_closes,
     an_outcome_of_an_earlier_life_is_none,
     the_outcome_of_a_missing_execution_is_not_found,
     a_wait_for_an_outcome_beyond_the_longest_is_refused,
@@ -123,14 +123,16 @@ async fn a_wait_for_an_outcome_gives_up_when_its_time_is_over(world: World) {
     assert_eq!(waiting.await.unwrap(), None);
 }
 
-async fn a_wait_for_an_outcome_ends_when_the_process_shuts_down(world: World) {
+async fn a_wait_for_an_outcome_is_told_that_the_engine_closes(world: World) {
     let id = world.create().await;
     let waiting = world.backend.await_outcome(id, 1_000);
     let closing = async {
         settle().await;
         world.backend.shutdown_prepare(Duration::ZERO).await.unwrap();
     };
-    assert_eq!(join(waiting, closing).await.0.unwrap(), None);
+    is_closing(join(waiting, closing).await.0);
+    is_closing(world.backend.await_outcome(id, 1_000).await);
+    assert_eq!(world.backend.await_outcome(id, 0).await.unwrap(), None);
 }
 
 async fn an_outcome_of_an_earlier_life_is_none(world: World) {

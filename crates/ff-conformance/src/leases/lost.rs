@@ -23,7 +23,7 @@ use crate::attempts::owner::{
     retrying, revoke, run_out, timed,
 };
 use crate::cases;
-use crate::expect::invalid;
+use crate::expect::{invalid, is_closing};
 use crate::harness::Damage;
 use crate::patience::{is_waiting, keeps_waiting, settle};
 use crate::stage::{self, suspend};
@@ -49,7 +49,7 @@ cases!["leases":
     a_parked_attempt_is_no_longer_owned,
     a_purged_execution_is_missing,
     all_losses_are_told_in_the_order_of_the_handles,
-    the_wait_for_losses_ends_when_the_process_shuts_down,
+    a_wait_for_losses_is_told_that_the_engine_closes,
     a_wait_for_losses_beyond_the_limits_is_refused,
     handles_of_others_are_refused,
     losses_of_an_unreadable_execution_are_reported_as_corruption,
@@ -293,13 +293,19 @@ async fn all_losses_are_told_in_the_order_of_the_handles(world: World) {
     assert_eq!(now(&world, &[&three, &two, &one]).await, [cancelled(&three), cancelled(&one)]);
 }
 
-async fn the_wait_for_losses_ends_when_the_process_shuts_down(world: World) {
+async fn a_wait_for_losses_is_told_that_the_engine_closes(world: World) {
     let owner = own(&world).await;
-    let told = heard(&world, &[&owner], async {
+    let waiting = world.backend.await_lost_leases(args(&[&owner], 20_000));
+    let closing = async {
+        settle().await;
         world.backend.shutdown_prepare(Duration::ZERO).await.unwrap();
-    })
-    .await;
-    assert_eq!(told, []);
+    };
+    is_closing(join(waiting, closing).await.0);
+    is_closing(world.backend.await_lost_leases(args(&[&owner], 20_000)).await);
+    assert_eq!(now(&world, &[&owner]).await, []);
+    cancel(&world, &owner).await;
+    let told = world.backend.await_lost_leases(args(&[&owner], 20_000)).await.unwrap();
+    assert_eq!(told, [cancelled(&owner)], "what is known already needs no wait");
 }
 
 async fn a_wait_for_losses_beyond_the_limits_is_refused(world: World) {

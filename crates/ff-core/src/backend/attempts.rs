@@ -209,6 +209,14 @@ pub trait Attempts: Send + Sync {
     /// the handle.
     async fn progress(&self, handle: &Handle, percent: Option<u8>, message: Option<&str>) -> Result<()>;
 
+    /// Sets one tag of the execution, as [`set_execution_tag`](super::Inspection::set_execution_tag) does, while the caller owns it. Fenced
+    /// like [`progress`](Self::progress). A repeated call changes nothing.
+    ///
+    /// Errors: `Validation(InvalidInput)` for a bad key or value, those of the handle, `Validation(InvalidInput)` for too many tags.
+    async fn tag(&self, handle: &Handle, key: &str, value: &str) -> Result<()> {
+        Err(EngineError::Unavailable { op: "tag" })
+    }
+
     /// Ends the execution successfully. A repeated call succeeds; the result of the first one stays.
     ///
     /// Errors: those of the handle, `Validation(PayloadTooLarge)`.
@@ -284,6 +292,7 @@ pub trait Attempts: Send + Sync {
 
 forward! { Attempts,
     progress(handle: &Handle, percent: Option<u8>, message: Option<&str>) -> () => Safe;
+    tag(handle: &Handle, key: &str, value: &str) -> () => Safe;
     complete(handle: &Handle, result_payload: Option<Blob>) -> () => Safe;
     complete_execution(args: CompleteExecutionArgs) -> CompleteExecutionResult
         => SafeIfNamed(args.fence.lease_id.is_some());

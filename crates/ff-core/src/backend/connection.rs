@@ -189,7 +189,9 @@ pub trait Connection: Send + Sync {
         Err(EngineError::Unavailable { op: "ping" })
     }
 
-    /// Takes no new work and waits for what is in flight; `Timeout` when that takes longer than `grace`.
+    /// Takes no new work and waits for what is in flight; `Timeout` when that takes longer than `grace`. From now on nothing waits: a claim,
+    /// `await_outcome` or `await_lost_leases` that would have to is answered by a `Transport` error that is not retryable, also one that
+    /// waits already. What need not wait works on.
     async fn shutdown_prepare(&self, grace: Duration) -> Result<()> {
         Ok(())
     }

@@ -217,9 +217,9 @@ impl Context {
     /// Sets a label on the execution.
     ///
     /// # Errors
-    /// When the label is malformed, or the engine cannot be reached.
+    /// When the label is malformed, or the execution is no longer this worker's.
     pub async fn set_tag(&self, key: &str, value: &str) -> TaskResult {
-        self.guarded(self.backend().set_execution_tag(self.execution_id(), key, value)).await
+        self.guarded(self.backend().tag(&self.parts().handle, key, value)).await
     }
 
     /// Charges a budget with what was used. A [hard breach](ReportUsageResult::HardBreach) is an answer, not an error: nothing was

@@ -10,7 +10,7 @@ use crate::call::{Call, Reply};
 use crate::memory::{LANES, name, remember};
 use crate::world::World;
 
-actions![5 save_step, 4 spawn_children, 4 ask_for_losses];
+actions![5 save_step, 4 tag, 4 spawn_children, 4 ask_for_losses];
 
 async fn save_step(world: &World) {
     let Some(held) = some_held(world) else { return };
@@ -18,6 +18,14 @@ async fn save_step(world: &World) {
     let engine = world.engine();
     let call = fenced("save_step", &held, &step);
     world.call(call, engine.save_step(&held.handle, &step, Blob::from(value.as_str()))).await;
+}
+
+async fn tag(world: &World) {
+    let Some(held) = some_held(world) else { return };
+    let value = world.rng().one_of(["red", "blue"]);
+    let engine = world.engine();
+    let call = fenced("tag", &held, &format!("app.team={value}"));
+    world.call(call, engine.tag(&held.handle, "app.team", value)).await;
 }
 
 async fn spawn_children(world: &World) {

@@ -33,6 +33,7 @@ use park::{Park, Pause};
 use progress::Report;
 use steps::SaveStep;
 
+use super::inspection::tags::{SetTag, Tag};
 use crate::engine::Engine;
 use crate::store::Store;
 use crate::timers::settlement;
@@ -46,6 +47,12 @@ impl<S: Store> Attempts for Engine<S> {
         check_free_string("message", message.unwrap_or_default())?;
         let owner = self.open_handle(handle)?;
         self.run(Report { owner, percent, message: message.map(str::to_owned) }).await
+    }
+
+    async fn tag(&self, handle: &Handle, key: &str, value: &str) -> Result<()> {
+        let tag = Tag::new(key, value)?;
+        let owner = self.open_handle(handle)?;
+        self.run(SetTag { execution: owner.execution_id, tag, owner: Some(owner) }).await
     }
 
     async fn complete(&self, handle: &Handle, result_payload: Option<Blob>) -> Result<()> {

@@ -11,6 +11,7 @@ use super::check_offer;
 use crate::engine::Engine;
 use crate::index::Topic;
 use crate::ops::check_duration;
+use crate::ops::waiting::closing;
 use crate::scheduler::grants::Holder;
 use crate::scheduler::hunt::{Catch, Haul, Prize, Seeker, hunt};
 use crate::store::Store;
@@ -103,7 +104,11 @@ impl<S: Store> Claim<'_, S> {
         let _turn = match place.turn_now() {
             Some(turn) => turn,
             None => {
-                let Wait::Over(turn) = self.until(place.turn(), deadline).await else { return Ok(Vec::new()) };
+                let turn = match self.until(place.turn(), deadline).await {
+                    Wait::Over(turn) => turn,
+                    Wait::TimeOut => return Ok(Vec::new()),
+                    Wait::Closing => return Err(closing::<S>()),
+                };
                 news = Box::pin(std::future::ready(()));
                 turn
             }
@@ -111,7 +116,7 @@ impl<S: Store> Claim<'_, S> {
         while !deadline.is_due(self.engine.store.now().await?) {
             // Whoever runs out of time looks once more.
             if matches!(self.until(news, deadline).await, Wait::Closing) {
-                break;
+                return Err(closing::<S>());
             }
             news = match self.look().await? {
                 Look::Caught(caught) => return Ok(caught),
@@ -123,10 +128,10 @@ impl<S: Store> Claim<'_, S> {
 
     /// Waits for something until there is no time left.
     async fn until<T>(&self, event: impl Future<Output = T> + Send, deadline: TimestampMs) -> Wait<T> {
-        let mut closing = self.engine.closing.subscribe();
+        let mut closes = self.engine.closing.subscribe();
         tokio::select! {
             biased;
-            _ = closing.wait_for(|closing| *closing) => Wait::Closing,
+            _ = closes.wait_for(|closes| *closes) => Wait::Closing,
             () = self.engine.store.sleep_until(deadline) => Wait::TimeOut,
             happened = event => Wait::Over(happened),
         }

@@ -6,7 +6,7 @@ mod gates;
 mod outcome;
 mod search;
 mod snapshot;
-mod tags;
+pub(super) mod tags;
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,10 @@ use ff_core::ids::{AttemptIndex, ExecutionId, FlowId, Namespace};
 use ff_core::partition::{Partition, PartitionFamily, PartitionKey};
 use ff_core::rules::waiting::check_wait_ms;
 use ff_core::state::PublicState;
-use ff_core::tag::{validate_tag_key, validate_tag_value};
+use ff_core::tag::validate_tag_key;
 use ff_core::{Blob, EngineError, Result};
+
+use tags::{SetTag, Tag};
 
 use crate::engine::Engine;
 use crate::index::{Bounds, Index, Position, pair_bytes};
@@ -83,10 +85,9 @@ impl<S: Store> Inspection for Engine<S> {
     }
 
     async fn set_execution_tag(&self, execution_id: ExecutionId, key: &str, value: &str) -> Result<()> {
-        validate_tag_key(key)?;
-        validate_tag_value(value)?;
+        let tag = Tag::new(key, value)?;
         self.check_partition(execution_id)?;
-        self.run(tags::SetTag { execution: execution_id, key: key.to_owned(), value: value.to_owned() }).await
+        self.run(SetTag { execution: execution_id, tag, owner: None }).await
     }
 
     async fn get_execution_tag(&self, execution_id: ExecutionId, key: &str) -> Result<Option<String>> {

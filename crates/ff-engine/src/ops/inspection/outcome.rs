@@ -12,7 +12,7 @@ use crate::ops::waiting::wait;
 use crate::records::Record;
 use crate::store::Store;
 
-/// Looks until the execution is over, the time is up, or this process shuts down.
+/// Looks until the execution is over, the time is up, or the engine closes.
 pub(super) async fn wait_for<S: Store>(
     engine: &Engine<S>,
     id: ExecutionId,

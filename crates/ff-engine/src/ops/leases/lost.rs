@@ -19,7 +19,7 @@ use crate::store::Store;
 /// Handles one call may name.
 const HANDLES_MAX: usize = 1024;
 
-/// Looks until one of the handles is lost, the time is up, or this process shuts down.
+/// Looks until one of the handles is lost, the time is up, or the engine closes.
 pub(super) async fn await_lost<S: Store>(engine: &Engine<S>, args: AwaitLostLeasesArgs) -> Result<Vec<LostLease>> {
     check_wait_ms(args.max_wait_ms)?;
     let held = open(engine, &args)?;
