@@ -7,6 +7,7 @@ use ff_core::ids::{LaneId, Namespace};
 use tokio::sync::OwnedMutexGuard;
 
 use super::queue::Seeker;
+use crate::records::LaneClass;
 
 /// Everything that decides what somebody may find: whatever one hunter of a group leaves, the next one would leave, too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,6 +26,12 @@ impl Group {
             namespaces: seeker.namespaces.cloned(),
             kinds: seeker.kinds.cloned(),
         }
+    }
+
+    fn awaits(&self, class: &LaneClass) -> bool {
+        let Self { lane, capabilities, namespaces, kinds } = self;
+        *lane == class.lane
+            && Seeker { lane, capabilities, namespaces: namespaces.as_ref(), kinds: kinds.as_ref() }.takes(class)
     }
 }
 
@@ -58,6 +65,11 @@ impl Turnstile {
         queue.members += 1;
         let turn = Arc::clone(&queue.turn);
         Place { turnstile: self, group, turn }
+    }
+
+    /// Whether somebody waits who takes such work when it can be taken.
+    pub(crate) fn awaits(&self, class: &LaneClass) -> bool {
+        self.lock().keys().any(|group| group.awaits(class))
     }
 
     /// How many groups have somebody waiting.
