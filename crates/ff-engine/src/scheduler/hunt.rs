@@ -176,9 +176,10 @@ impl<'a, S: Store> Hunt<'a, S> {
         Ok(())
     }
 
-    /// A worker that asks is alive, registered or not: what was parked for want of somebody like it is its work.
+    /// A worker that asks is alive, registered or not: what was parked for want of somebody like it is its work. Behind a closed policy
+    /// it could not take it, and others would park it again.
     async fn free_parked(&self, queues: &Queues) -> Result<bool> {
-        let parked = parked_routes(queues.open.iter().chain(&queues.gated));
+        let parked = parked_routes(&queues.open);
         if parked.is_empty() {
             return Ok(false);
         }

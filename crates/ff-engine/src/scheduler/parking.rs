@@ -144,14 +144,18 @@ pub(super) fn eligible_index(class: &LaneClass) -> Index {
     Index::Eligible(class.namespace.clone(), class.lane.clone(), class.class.clone())
 }
 
-/// Parks heads of classes that no live registered worker serves; a worker that does frees them when it registers or beats.
+/// Parks heads of classes that no live registered worker serves and no claim of this process waits for; a worker that does frees them when
+/// it registers or beats.
 pub(crate) async fn park_unroutable<S: Store>(engine: &Engine<S>, uncovered: &[LaneClass]) -> Result<()> {
     if uncovered.is_empty() {
         return Ok(());
     }
     let now = engine.store.now().await?;
     let known = engine.hands.known();
-    let unknown: Vec<&LaneClass> = uncovered.iter().filter(|class| !known.has(class, now)).collect();
+    let unknown = uncovered.iter().filter(|class| !known.has(class, now));
+    let (awaited, unknown): (Vec<&LaneClass>, Vec<&LaneClass>) =
+        unknown.partition(|class| engine.turnstile.awaits(class));
+    engine.hands.learn(awaited.into_iter().map(|class| (class.clone(), now.plus(u64::MAX))).collect(), now);
     let indexes: Vec<Index> = unknown.iter().map(|class| eligible_index(class)).collect();
     // Where nothing waits, it does not matter who could serve it.
     if indexes.is_empty() || list_all(&engine.store, &indexes, &Bounds::first(1)).await?.is_empty() {

@@ -33,6 +33,11 @@ impl Seeker<'_> {
         self.namespaces.is_none_or(|wanted| wanted.contains(&class.namespace))
     }
 
+    /// Whether it takes from a class of its lane when it can.
+    pub(super) fn takes(&self, class: &LaneClass) -> bool {
+        self.wants(class) && self.covers(&class.class)
+    }
+
     /// Whether it can do such work.
     fn covers(&self, class: &QueueClass) -> bool {
         handles(self.kinds, class.kind.as_str()) && class.requirement.is_covered_by(self.capabilities)

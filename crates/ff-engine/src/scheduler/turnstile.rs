@@ -1,12 +1,28 @@
 //! Of those who wait for the same work, one hunts at a time: fifty idle workers cost one hunt per news, not fifty.
+//!
+//! Whoever has the turn may be a future that nobody polls. So each group counts its looks and shares the news that come after the latest one:
+//! those in line see when news stay unheard, and then one of them looks out of turn.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ff_core::backend::layer::BoxFuture;
 use ff_core::ids::{LaneId, Namespace};
+use futures_util::FutureExt;
+use futures_util::future::Shared;
 use tokio::sync::OwnedMutexGuard;
 
 use super::queue::Seeker;
+use crate::records::LaneClass;
+
+/// Ends when there may be more than a look saw; many can wait for it.
+pub(crate) type News = Shared<BoxFuture<'static, ()>>;
+
+/// News that are there already.
+pub(crate) fn old_news() -> News {
+    let ready: BoxFuture<'static, ()> = Box::pin(std::future::ready(()));
+    ready.shared()
+}
 
 /// Everything that decides what somebody may find: whatever one hunter of a group leaves, the next one would leave, too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,13 +42,37 @@ impl Group {
             kinds: seeker.kinds.cloned(),
         }
     }
+
+    fn awaits(&self, class: &LaneClass) -> bool {
+        let Self { lane, capabilities, namespaces, kinds } = self;
+        *lane == class.lane
+            && Seeker { lane, capabilities, namespaces: namespaces.as_ref(), kinds: kinds.as_ref() }.takes(class)
+    }
+}
+
+/// How far a group has looked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Looks {
+    /// How many looks began; the number of the latest.
+    pub(crate) begun: u64,
+    /// The latest one that came to its end.
+    pub(crate) finished: u64,
+    /// News since the latest one, or old news if it left something.
+    pub(crate) news: Option<News>,
+}
+
+/// What those of one group share.
+#[derive(Debug, Default)]
+struct Line {
+    /// Serves in the order of asking.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    looks: Mutex<Looks>,
 }
 
 /// Those who wait in one group.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Serves in the order of asking.
-    turn: Arc<tokio::sync::Mutex<()>>,
+    line: Arc<Line>,
     /// How many wait or hunt; with the last of them the queue goes.
     members: usize,
 }
@@ -56,8 +96,13 @@ impl Turnstile {
         let mut queues = self.lock();
         let queue = queues.entry(group.clone()).or_default();
         queue.members += 1;
-        let turn = Arc::clone(&queue.turn);
-        Place { turnstile: self, group, turn }
+        let line = Arc::clone(&queue.line);
+        Place { turnstile: self, group, line }
+    }
+
+    /// Whether somebody waits who takes such work when it can be taken.
+    pub(crate) fn awaits(&self, class: &LaneClass) -> bool {
+        self.lock().keys().any(|group| group.awaits(class))
     }
 
     /// How many groups have somebody waiting.
@@ -72,18 +117,46 @@ impl Turnstile {
 pub(crate) struct Place<'a> {
     turnstile: &'a Turnstile,
     group: Group,
-    turn: Arc<tokio::sync::Mutex<()>>,
+    line: Arc<Line>,
 }
 
 impl Place<'_> {
     /// The turn, if nobody has it and nobody waits for it.
     pub(crate) fn turn_now(&self) -> Option<Turn> {
-        Arc::clone(&self.turn).try_lock_owned().ok()
+        Arc::clone(&self.line.turn).try_lock_owned().ok()
     }
 
     /// The turn, after all who asked before.
     pub(crate) async fn turn(&self) -> Turn {
-        Arc::clone(&self.turn).lock_owned().await
+        Arc::clone(&self.line.turn).lock_owned().await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Looks> {
+        self.line.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far the group has looked.
+    pub(crate) fn looks(&self) -> Looks {
+        self.lock().clone()
+    }
+
+    /// Begins a look; its number. Out of turn (`after` the look that was the latest) only if nobody else began one since.
+    pub(crate) fn begin(&self, after: Option<u64>) -> Option<u64> {
+        let mut looks = self.lock();
+        if after.is_some_and(|after| after != looks.begun) {
+            return None;
+        }
+        looks.begun += 1;
+        Some(looks.begun)
+    }
+
+    /// Ends a look, with the news since it began.
+    pub(crate) fn finish(&self, look: u64, news: News) {
+        let mut looks = self.lock();
+        if look > looks.finished {
+            looks.finished = look;
+            looks.news = Some(news);
+        }
     }
 }
 
@@ -104,9 +177,12 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
+    use ff_core::TimestampMs;
+    use ff_core::capability::RequirementClass;
+    use ff_core::ids::ExecutionKind;
 
     use super::*;
+    use crate::records::QueueClass;
 
     fn lane(name: &str) -> LaneId {
         LaneId::new(name).unwrap()
@@ -133,6 +209,50 @@ mod tests {
         let third = waiting[0].as_mut().now_or_never().expect("its turn");
         drop(third);
         assert!(waiting[1].as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn of_those_who_look_out_of_turn_one_does() {
+        let turnstile = Turnstile::default();
+        let (lane, nothing) = (lane("fast"), set(&[]));
+        let seeker = Seeker { lane: &lane, capabilities: &nothing, namespaces: None, kinds: None };
+        let places: Vec<Place<'_>> = (0..3).map(|_| turnstile.join(seeker)).collect();
+        let first = places[0].begin(None).unwrap();
+        assert_eq!(places[1].begin(Some(first)), Some(first + 1));
+        assert_eq!(places[2].begin(Some(first)), None);
+        places[1].finish(first + 1, old_news());
+        places[0].finish(first, std::future::pending().boxed().shared());
+        let looks = places[2].looks();
+        assert_eq!((looks.begun, looks.finished), (first + 1, first + 1));
+        assert!(looks.news.unwrap().now_or_never().is_some(), "the later look knows better");
+    }
+
+    #[test]
+    fn work_is_awaited_by_those_who_can_take_it() {
+        let turnstile = Turnstile::default();
+        let (fast, slow) = (lane("fast"), lane("slow"));
+        let (gpu, mail) = (set(&["gpu"]), set(&["mail"]));
+        let acme = BTreeSet::from([Namespace::new("acme").unwrap()]);
+        let class = |namespace: &str, kind: &str, requirement: &str| LaneClass {
+            namespace: Namespace::new(namespace).unwrap(),
+            lane: fast.clone(),
+            class: QueueClass {
+                requirement: RequirementClass::parse(requirement).unwrap(),
+                ..QueueClass::plain(ExecutionKind::new(kind).unwrap())
+            },
+            used_at: TimestampMs(0),
+        };
+        let seeker = Seeker { lane: &fast, capabilities: &gpu, namespaces: Some(&acme), kinds: Some(&mail) };
+        assert!(!turnstile.awaits(&class("acme", "mail", "")));
+        let elsewhere = turnstile.join(Seeker { lane: &slow, ..seeker });
+        assert!(!turnstile.awaits(&class("acme", "mail", "")));
+        let place = turnstile.join(seeker);
+        assert!(turnstile.awaits(&class("acme", "mail", "")) && turnstile.awaits(&class("acme", "mail", "gpu")));
+        for other in [class("bcme", "mail", ""), class("acme", "bill", ""), class("acme", "mail", "eu")] {
+            assert!(!turnstile.awaits(&other), "{other:?}");
+        }
+        drop((elsewhere, place));
+        assert!(!turnstile.awaits(&class("acme", "mail", "")));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Finding and taking in one step.
 
 use ff_core::backend::claims::ClaimPolicy;
-use ff_core::backend::layer::BoxFuture;
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
 use ff_core::ids::LaneId;
 use ff_core::{Result, TimestampMs};
+use futures_util::FutureExt;
 
 use super::check_offer;
 use crate::engine::Engine;
@@ -14,7 +14,14 @@ use crate::ops::check_duration;
 use crate::ops::waiting::closing;
 use crate::scheduler::grants::Holder;
 use crate::scheduler::hunt::{Catch, Haul, Prize, Seeker, hunt};
+use crate::scheduler::turnstile::{News, Place, Turn, old_news};
 use crate::store::Store;
+
+/// Whoever has the turn begins to look within this time after news, or somebody else does.
+const UNHEARD_MS: u64 = 50;
+
+/// A look that takes longer counts as one that nobody goes on with.
+const STUCK_MS: u64 = 1_000;
 
 /// Takes up to `count` executions; waits as long as the policy says while there is none.
 pub(super) async fn claim<S: Store>(
@@ -46,7 +53,7 @@ pub(super) async fn claim<S: Store>(
         None => None,
     };
     let claim = Claim { engine, seeker, holder, prize, count, deadline };
-    let caught = match claim.look().await? {
+    let caught = match claim.look(claim.listen()).await? {
         Look::Caught(caught) => caught,
         Look::Nothing { news } => claim.wait(news).await?,
     };
@@ -69,8 +76,25 @@ enum Look {
     Caught(Vec<Catch>),
     /// Nothing is there; a later hunt may find more after the news.
     Nothing {
-        news: BoxFuture<'static, ()>,
+        news: News,
     },
+}
+
+/// How standing in line ended.
+enum Line {
+    /// It is its turn.
+    Turn(Turn),
+    /// It found something out of turn.
+    Caught(Vec<Catch>),
+    /// There is no time left.
+    Left,
+}
+
+/// What those in line wait for.
+enum Event {
+    Turn(Turn),
+    /// Nobody looks although there are news. This was the latest look.
+    Unheard(u64),
 }
 
 /// How a wait ended.
@@ -84,46 +108,122 @@ enum Wait<T> {
 }
 
 impl<S: Store> Claim<'_, S> {
-    async fn look(&self) -> Result<Look> {
-        let news = self.engine.store.listen(&Topic::Lane(self.seeker.lane.clone()));
+    /// News from now on.
+    fn listen(&self) -> News {
+        self.engine.store.listen(&Topic::Lane(self.seeker.lane.clone())).shared()
+    }
+
+    async fn look(&self, news: News) -> Result<Look> {
         let Haul { caught, is_cut_short } =
             hunt(self.engine, self.seeker, &self.holder, self.prize, self.count).await?;
         if !caught.is_empty() {
             return Ok(Look::Caught(caught));
         }
         // No news tells of work that stood behind what this hunt put aside.
-        let news = if is_cut_short { Box::pin(std::future::ready(())) } else { news };
-        Ok(Look::Nothing { news })
+        Ok(Look::Nothing { news: if is_cut_short { old_news() } else { news } })
     }
 
-    /// Waits as long as there is time. Of all who wait for the same work only one listens for news and hunts; when it leaves, the
-    /// next one looks at once, and misses nothing that came in between.
-    async fn wait(&self, mut news: BoxFuture<'static, ()>) -> Result<Vec<Catch>> {
+    /// A look that those in line know of. Out of turn (`after` the look that was the latest) only if nobody else began one since.
+    async fn look_from(&self, place: &Place<'_>, after: Option<u64>) -> Result<Option<Look>> {
+        let news = self.listen();
+        let Some(number) = place.begin(after) else { return Ok(None) };
+        let look = self.look(news).await?;
+        let left = match &look {
+            Look::Caught(_) => old_news(),
+            Look::Nothing { news } => news.clone(),
+        };
+        place.finish(number, left);
+        Ok(Some(look))
+    }
+
+    /// Waits as long as there is time. Of all who wait for the same work only one hunts at each news; when it leaves, the next one
+    /// looks at once, and misses nothing that came in between.
+    async fn wait(&self, mut news: News) -> Result<Vec<Catch>> {
         let Some(deadline) = self.deadline else { return Ok(Vec::new()) };
         let place = self.engine.turnstile.join(self.seeker);
         let _turn = match place.turn_now() {
-            Some(turn) => turn,
-            None => {
-                let turn = match self.until(place.turn(), deadline).await {
-                    Wait::Over(turn) => turn,
-                    Wait::TimeOut => return Ok(Vec::new()),
-                    Wait::Closing => return Err(closing::<S>()),
-                };
-                news = Box::pin(std::future::ready(()));
+            Some(turn) => {
+                // The first try was a look as good as any.
+                if let Some(number) = place.begin(None) {
+                    place.finish(number, news.clone());
+                }
                 turn
             }
+            None => match self.stand_in_line(&place, deadline).await? {
+                Line::Turn(turn) => {
+                    news = old_news();
+                    turn
+                }
+                Line::Caught(caught) => return Ok(caught),
+                Line::Left => return Ok(Vec::new()),
+            },
         };
         while !deadline.is_due(self.engine.store.now().await?) {
             // Whoever runs out of time looks once more.
             if matches!(self.until(news, deadline).await, Wait::Closing) {
                 return Err(closing::<S>());
             }
-            news = match self.look().await? {
-                Look::Caught(caught) => return Ok(caught),
-                Look::Nothing { news } => news,
+            news = match self.look_from(&place, None).await? {
+                Some(Look::Caught(caught)) => return Ok(caught),
+                Some(Look::Nothing { news }) => news,
+                None => old_news(),
             };
         }
         Ok(Vec::new())
+    }
+
+    /// Waits for the turn. A caller may keep the claim that has it and not poll it: when news stay unheard, somebody in line looks.
+    async fn stand_in_line(&self, place: &Place<'_>, deadline: TimestampMs) -> Result<Line> {
+        let mut turn = std::pin::pin!(place.turn());
+        loop {
+            let event = async {
+                tokio::select! {
+                    biased;
+                    turn = &mut turn => Ok(Event::Turn(turn)),
+                    latest = self.unheard(place) => latest.map(Event::Unheard),
+                }
+            };
+            let event = match self.until(event, deadline).await {
+                Wait::Over(event) => event?,
+                Wait::TimeOut => return Ok(Line::Left),
+                Wait::Closing => return Err(closing::<S>()),
+            };
+            let latest = match event {
+                Event::Turn(turn) => return Ok(Line::Turn(turn)),
+                Event::Unheard(latest) => latest,
+            };
+            if let Some(Look::Caught(caught)) = self.look_from(place, Some(latest)).await? {
+                return Ok(Line::Caught(caught));
+            }
+        }
+    }
+
+    /// Ends when there are news and nobody looks. Looks at most once in a while, however many news there are.
+    async fn unheard(&self, place: &Place<'_>) -> Result<u64> {
+        loop {
+            let seen = place.looks();
+            if seen.finished < seen.begun {
+                self.pause(STUCK_MS).await?;
+                let looks = place.looks();
+                if looks.finished < seen.begun {
+                    return Ok(looks.begun);
+                }
+                continue;
+            }
+            if let Some(news) = seen.news {
+                news.await;
+            }
+            self.pause(UNHEARD_MS).await?;
+            if place.looks().begun == seen.begun {
+                return Ok(seen.begun);
+            }
+        }
+    }
+
+    async fn pause(&self, ms: u64) -> Result<()> {
+        let until = self.engine.store.now().await?.plus(ms);
+        self.engine.store.sleep_until(until).await;
+        Ok(())
     }
 
     /// Waits for something until there is no time left.

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ff_core::backend::ingress::CreateExecutionArgs;
+use ff_core::backend::layer::BoxFuture;
+use ff_core::backend::quotas::CreateQuotaPolicyArgs;
 use ff_core::backend::workers::RegisterWorkerArgs;
-use ff_core::backend::{Claims, Ingress, Workers};
+use ff_core::backend::{Claims, Ingress, Quotas, Workers};
 use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
-use ff_core::ids::{Namespace, WorkerId, WorkerInstanceId};
+use ff_core::ids::{ExecutionKind, Namespace, QuotaPolicyId, WorkerId, WorkerInstanceId};
 use ff_core::partition::Partition;
+use ff_core::policy::{ExecutionPolicy, PolicyDocument};
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use uuid::Uuid;
 
 use super::*;
 use crate::alarms::DueNews;
@@ -21,7 +25,7 @@ use crate::event::EventPage;
 use crate::index::{Bounds, Index, Listed};
 use crate::key::Key;
 use crate::memory::MemoryStore;
-use crate::records::Record;
+use crate::records::{QueueClass, Record};
 use crate::store::Op;
 
 /// A store that counts hunts: each looks once which classes its lane has.
@@ -91,36 +95,73 @@ struct Scene {
 type Waiting<'a> = BoxFuture<'a, Result<Option<Handle>>>;
 
 impl Scene {
-    /// A lane with a worker that takes whatever nobody here asks for, so that nothing is parked.
-    async fn open() -> Self {
+    /// A lane without workers.
+    async fn deserted() -> Self {
         let clock = ManualClock::at(TimestampMs(1_700_000_000_000));
         let store = Counting { store: MemoryStore::new(Arc::new(clock.clone())), hunts: AtomicUsize::new(0) };
         let engine = Engine::open(store, Settings::default()).await.unwrap();
-        let lane = LaneId::new("default").unwrap();
+        Self { engine, clock, lane: LaneId::new("default").unwrap(), nothing: CapabilitySet::default() }
+    }
+
+    /// A lane with a worker that takes whatever nobody here asks for, so that nothing is parked.
+    async fn open() -> Self {
+        let scene = Self::deserted().await;
         let worker = RegisterWorkerArgs {
             worker_id: WorkerId::new("other").unwrap(),
             worker_instance_id: WorkerInstanceId::new("other-1").unwrap(),
             namespace: namespace(),
-            lanes: [lane.clone()].into(),
+            lanes: [scene.lane.clone()].into(),
             capabilities: [].into(),
             kinds: None,
             liveness_ttl_ms: 1_000_000,
         };
-        engine.register_worker(worker).await.unwrap();
-        let scene = Self { engine, clock, lane, nothing: CapabilitySet::default() };
+        scene.engine.register_worker(worker).await.unwrap();
         // A registration looks, too.
         scene.hunts();
         scene
     }
 
     fn claim(&self, max_wait_ms: u64) -> Waiting<'_> {
+        self.claim_kind("mail", max_wait_ms)
+    }
+
+    fn claim_kind(&self, kind: &str, max_wait_ms: u64) -> Waiting<'_> {
         let (worker, instance) = (WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap());
         let policy = ClaimPolicy {
             max_wait_ms: Some(max_wait_ms),
-            kinds: Some(["mail".to_owned()].into()),
+            kinds: Some([kind.to_owned()].into()),
             ..ClaimPolicy::new(worker, instance, 30_000)
         };
         self.engine.claim(&self.lane, &self.nothing, policy)
+    }
+
+    /// Work behind a quota that lets one run at a time.
+    async fn submit_behind_a_quota(&self, kind: &str, count: usize) {
+        let quota = QuotaPolicyId::from_uuid(Uuid::from_u128(1));
+        let args = CreateQuotaPolicyArgs {
+            quota_policy_id: quota,
+            namespace: namespace(),
+            scope_type: "policy".into(),
+            scope_id: String::new(),
+            window_seconds: 0,
+            max_requests_per_window: 0,
+            max_concurrent: 1,
+            jitter_ms: 0,
+        };
+        self.engine.create_quota_policy(args).await.unwrap();
+        let policy = ExecutionPolicy { quota_policy_ids: vec![quota], ..ExecutionPolicy::default() };
+        for _ in 0..count {
+            let args = CreateExecutionArgs::new(None, namespace(), self.lane.clone(), kind);
+            let policy = Some(PolicyDocument::from(policy.clone()));
+            self.engine.create_execution(CreateExecutionArgs { policy, ..args }).await.unwrap();
+        }
+    }
+
+    /// Work of a kind that is parked for want of a worker.
+    async fn parked(&self, kind: &str) -> usize {
+        let route = QueueClass::plain(ExecutionKind::new(kind).unwrap()).route();
+        let index = Index::RouteParked(namespace(), self.lane.clone(), route);
+        self.engine.store.list(&[index], &Bounds::first(10)).await.unwrap().len()
     }
 
     async fn submit(&self, kind: &str) {
@@ -190,6 +231,80 @@ async fn a_hunter_that_is_dropped_passes_its_turn_on() {
     assert!(matches!(caught[..], [Some(_)]), "{caught:?}");
     assert_eq!(scene.hunts(), 1);
     assert_eq!(scene.engine.turnstile.groups(), 0);
+}
+
+#[tokio::test]
+async fn a_hunter_that_nobody_polls_holds_up_nobody_for_long() {
+    let scene = Scene::open().await;
+    let mut hunter = scene.claim(60_000);
+    assert!(hunter.as_mut().now_or_never().is_none());
+    let mut in_line: FuturesUnordered<_> = (0..10).map(|_| scene.claim(60_000)).collect();
+    assert!(settle(&mut in_line).await.is_empty());
+    assert_eq!(scene.hunts(), 11);
+    for _ in 0..3 {
+        scene.submit("mail").await;
+    }
+    assert!(settle(&mut in_line).await.is_empty());
+    assert_eq!(scene.hunts(), 0, "it may come yet");
+    // One at a time, until there is no more.
+    for caught in [1, 1, 1, 0, 0] {
+        scene.clock.advance(UNHEARD_MS);
+        assert_eq!(settle(&mut in_line).await.into_iter().flatten().count(), caught);
+    }
+    assert_eq!(scene.hunts(), 4);
+    scene.submit("mail").await;
+    assert!(matches!(hunter.now_or_never(), Some(Ok(Some(_)))), "it still has its turn");
+    drop(in_line);
+    assert_eq!(scene.engine.turnstile.groups(), 0);
+}
+
+#[tokio::test]
+async fn a_turn_that_goes_to_a_claim_that_nobody_polls_holds_up_nobody_for_long() {
+    let scene = Scene::open().await;
+    let mut hunter: FuturesUnordered<_> = [scene.claim(60_000)].into_iter().collect();
+    assert!(settle(&mut hunter).await.is_empty());
+    let mut next = scene.claim(60_000);
+    assert!(next.as_mut().now_or_never().is_none());
+    let mut last: FuturesUnordered<_> = [scene.claim(60_000)].into_iter().collect();
+    assert!(settle(&mut last).await.is_empty());
+    for _ in 0..2 {
+        scene.submit("mail").await;
+    }
+    // No news tell of the second one: whoever is next is to look at once.
+    assert!(matches!(settle(&mut hunter).await[..], [Some(_)]));
+    assert!(settle(&mut last).await.is_empty());
+    scene.clock.advance(UNHEARD_MS);
+    assert!(settle(&mut last).await.is_empty(), "from when it heard of it");
+    scene.clock.advance(UNHEARD_MS);
+    assert!(matches!(settle(&mut last).await[..], [Some(_)]));
+    drop(next);
+    assert_eq!(scene.engine.turnstile.groups(), 0);
+}
+
+#[tokio::test]
+async fn those_who_wait_for_different_kinds_do_not_wake_each_other_without_end() {
+    let scene = Scene::deserted().await;
+    scene.submit_behind_a_quota("mail", 4).await;
+    assert!(scene.claim(0).await.unwrap().is_some(), "the quota is full now");
+    let mut claims: FuturesUnordered<_> = [scene.claim(60_000), scene.claim_kind("bill", 60_000)].into_iter().collect();
+    assert!(settle(&mut claims).await.is_empty());
+    scene.submit("call").await;
+    assert!(settle(&mut claims).await.is_empty());
+    scene.hunts();
+    assert!(settle(&mut claims).await.is_empty());
+    assert_eq!((scene.hunts(), scene.parked("mail").await, scene.parked("call").await), (0, 0, 1));
+}
+
+#[tokio::test]
+async fn a_claim_frees_no_work_behind_a_closed_policy() {
+    let scene = Scene::deserted().await;
+    scene.submit_behind_a_quota("mail", 4).await;
+    assert!(scene.claim(0).await.unwrap().is_some(), "the quota is full now");
+    assert!(scene.claim_kind("bill", 0).await.unwrap().is_none());
+    let parked = scene.parked("mail").await;
+    assert!(parked > 0, "nobody handles it");
+    assert!(scene.claim(0).await.unwrap().is_none());
+    assert_eq!(scene.parked("mail").await, parked);
 }
 
 #[tokio::test]
