@@ -34,7 +34,10 @@ pub(super) async fn run<S: Store>(context: Context<S>) -> Result<()> {
     // Listens before it looks, so that nothing is added in between.
     let mut news = due.context.engine.store.listen_due();
     while !due.context.is_stopping() {
-        news.start_over();
+        // What is added behind the place of a round that goes on is news.
+        if !due.context.engine.poison.is_on_its_way(&due.indexes) {
+            news.start_over();
+        }
         let looked = Instant::now();
         if let Some(wake_at) = due.look().await? {
             due.sleep(wake_at, &mut news, looked + UNKNOWN_EVERY).await?;
@@ -61,12 +64,13 @@ impl<S: Store> Due<S> {
         let first = first_after(engine, &self.indexes, None).await?;
         if !first.is_some_and(|at| at.is_due(now)) {
             engine.poison.forget_gone(&self.kinds, END_OF_TIME);
+            engine.poison.drop_round(&self.indexes);
             self.passed(now);
             return Ok(first.into_iter().chain([sweep_at]).min());
         }
         let mut pass = Pass::new(engine, now, LIMIT, &self.manner);
-        pass.over(&self.indexes, now).await?;
-        let Pass { report, is_whole, look_at, late_ms, .. } = pass;
+        let round = pass.over(&self.indexes, now).await?;
+        let Pass { report, late_ms, .. } = pass;
         self.context.board.change(|health| {
             health.handled += report.handled as u64;
             health.elsewhere += report.elsewhere as u64;
@@ -74,17 +78,17 @@ impl<S: Store> Due<S> {
                 health.lateness_ms = late_ms;
             }
         });
-        if is_whole {
-            engine.poison.forget_gone(&self.kinds, now);
-            self.passed(now);
-        }
+        let Some(round) = round else { return Ok(None) };
+        engine.poison.forget_gone(&self.kinds, round.began_at);
+        self.passed(now);
         // What was handled may be due again, as bulk work is.
-        if !is_whole || report.handled + report.elsewhere > 0 {
+        if round.has_changed {
             return Ok(None);
         }
         let next = first_after(engine, &self.indexes, Some(now)).await?;
-        let retry = engine.poison.next_retry(&self.kinds);
-        Ok([next, retry, look_at].into_iter().flatten().chain([sweep_at]).min())
+        let not_before = after(now, round.rest());
+        let retry = engine.poison.next_retry(&self.kinds).map(|at| at.max(not_before));
+        Ok([next, retry, round.look_at].into_iter().flatten().chain([sweep_at]).min())
     }
 
     fn passed(&self, now: TimestampMs) {

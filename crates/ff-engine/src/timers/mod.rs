@@ -18,6 +18,7 @@ mod projection;
 mod readmission;
 mod reclaim_backoff;
 pub(crate) mod retention;
+pub(crate) mod round;
 pub(crate) mod routes;
 pub(crate) mod settlement;
 mod sibling_cancel;
@@ -202,13 +203,22 @@ mod tests {
         assert!(execution.is_eligible());
     }
 
-    #[test]
-    fn a_pass_that_did_not_come_to_an_end_is_continued_once() {
-        let poison = Poison::default();
-        let indexes = [Index::Terminal];
-        assert_eq!(poison.take_place(&indexes), None);
-        poison.keep_place(&indexes, Some(Position::end_of(7)));
-        assert_eq!(poison.take_place(&indexes), Some(Position::end_of(7)));
-        assert_eq!(poison.take_place(&indexes), None);
+    #[tokio::test]
+    async fn a_round_is_continued_where_its_last_pass_stopped() {
+        let clock = ManualClock::at(START);
+        let engine = Engine::open(MemoryStore::new(Arc::new(clock.clone())), Settings::default()).await.unwrap();
+        for ms in 1..=4_200 {
+            let id = delayed(&engine, ms).await;
+            engine.store().damage(Key::execution(id));
+        }
+        clock.advance(5_000);
+        let indexes = DueKind::ALL.map(Index::Due);
+        let mut ended = Vec::new();
+        for ms in [4_998, 4_999, 5_000] {
+            let now = START.plus(ms);
+            let mut pass = Pass::new(&engine, now, 1, &Manner::ORDERLY);
+            ended.push(pass.over(&indexes, now).await.unwrap().map(|round| (round.began_at, pass.report.failed)));
+        }
+        assert_eq!(ended, [None, Some((START.plus(4_998), 103)), None]);
     }
 }

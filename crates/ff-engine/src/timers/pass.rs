@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::guard::guarded;
+use super::round::Round;
 use super::{DueReport, dispatch};
 use crate::engine::Engine;
 use crate::index::{Bounds, DueKind, Index, Position};
@@ -76,10 +77,7 @@ pub(crate) struct Pass<'e, S> {
     limit: usize,
     pub(crate) report: DueReport,
     looked_at: usize,
-    /// Whether it came to the end of everything it began at the beginning.
-    pub(crate) is_whole: bool,
-    /// When to look again at what was left to others.
-    pub(crate) look_at: Option<TimestampMs>,
+    look_at: Option<TimestampMs>,
     /// How late the latest item was.
     pub(crate) late_ms: u64,
 }
@@ -88,7 +86,7 @@ impl<'e, S: Store> Pass<'e, S> {
     pub(crate) fn new(engine: &'e Engine<S>, now: TimestampMs, limit: usize, manner: &'e Manner) -> Self {
         let hands = Hands { engine, now, began: Instant::now(), is_shared: manner.is_shared };
         let report = DueReport::default();
-        Self { hands, manner, limit, report, looked_at: 0, is_whole: true, look_at: None, late_ms: 0 }
+        Self { hands, manner, limit, report, looked_at: 0, look_at: None, late_ms: 0 }
     }
 
     fn is_over(&self, running: usize) -> bool {
@@ -99,18 +97,23 @@ impl<'e, S: Store> Pass<'e, S> {
         self.looked_at >= self.limit.saturating_add(LOOKED_AT_MAX)
     }
 
-    /// Handles what stands in some indexes up to a time, page by page. A pass that looked at many in vain is followed by one that
-    /// begins where it stopped, so that whatever stands behind them has its turn too.
-    pub(crate) async fn over(&mut self, indexes: &[Index], until: TimestampMs) -> Result<()> {
+    /// Handles what stands in some indexes up to a time, page by page; hands out the round if this pass came to its end. A pass that looked
+    /// at many in vain is followed by one that begins where it stopped, so that whatever stands behind them has its turn too.
+    pub(crate) async fn over(&mut self, indexes: &[Index], until: TimestampMs) -> Result<Option<Round>> {
         let poison = &self.hands.engine.poison;
-        let mut after = poison.take_place(indexes);
-        self.is_whole &= after.is_none();
-        let ended = self.pages(indexes, until, &mut after).await?;
-        self.is_whole &= ended;
-        if self.has_looked_enough() {
-            poison.keep_place(indexes, after);
+        let mut round = poison.take_round(indexes).unwrap_or_else(|| Round::begin(self.hands.now));
+        let (before, looked_at) = (self.report, self.looked_at);
+        let ended = self.pages(indexes, until, &mut round.place).await?;
+        round.looked_at += self.looked_at - looked_at;
+        round.has_changed |= (self.report.handled, self.report.elsewhere) != (before.handled, before.elsewhere);
+        round.look_at = round.look_at.into_iter().chain(self.look_at).min();
+        if ended {
+            return Ok(Some(round));
         }
-        Ok(())
+        if self.has_looked_enough() && round.place.is_some() {
+            poison.keep_round(indexes, round);
+        }
+        Ok(None)
     }
 
     /// Says whether it came to the end.

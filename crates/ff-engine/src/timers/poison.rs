@@ -1,11 +1,12 @@
 //! Items that fail again and again are left alone for a while, so that they cost little and hide nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ff_core::TimestampMs;
 
-use crate::index::{DueKind, Index, Position};
+use super::round::Round;
+use crate::index::{DueKind, Index};
 use crate::key::Key;
 
 /// Failures in a row before an item is left alone.
@@ -20,7 +21,7 @@ const PAUSE_FIRST_MS: u64 = 100;
 /// The longest pause.
 const PAUSE_MAX_MS: u64 = 5 * 60 * 1000;
 
-/// Items remembered; beyond that the oldest are forgotten, which costs one more try.
+/// Items remembered; beyond that those are forgotten that are tried again soonest, which costs one more try.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// Items that failed, by kind and record.
@@ -33,11 +34,39 @@ pub(crate) struct Poison {
 struct Failures {
     pass: u64,
     items: BTreeMap<(DueKind, Key), Failing>,
-    /// Where the next pass over some indexes begins, when the last one did not come to their end.
-    places: BTreeMap<Vec<Index>, Position>,
+    /// The same items by kind and by when they are tried again.
+    by_retry: BTreeMap<DueKind, BTreeSet<(TimestampMs, Key)>>,
+    /// Rounds over some indexes whose last pass did not come to their end.
+    rounds: BTreeMap<Vec<Index>, Round>,
 }
 
-#[derive(Debug, Default)]
+impl Failures {
+    fn forget(&mut self, kind: DueKind, key: &Key) -> Option<Failing> {
+        let failing = self.items.remove(&(kind, key.clone()))?;
+        if let Some(times) = self.by_retry.get_mut(&kind) {
+            times.remove(&(failing.retry_at, key.clone()));
+        }
+        Some(failing)
+    }
+
+    fn remember(&mut self, kind: DueKind, key: Key, failing: Failing) {
+        self.by_retry.entry(kind).or_default().insert((failing.retry_at, key.clone()));
+        self.items.insert((kind, key), failing);
+        if self.items.len() > REMEMBERED_MAX
+            && let Some((_, kind, key)) = self.soonest(&DueKind::ALL).map(|(at, kind, key)| (at, kind, key.clone()))
+        {
+            self.forget(kind, &key);
+        }
+    }
+
+    /// The item of some kinds that is tried again first.
+    fn soonest(&self, kinds: &[DueKind]) -> Option<(TimestampMs, DueKind, &Key)> {
+        let first = |kind: &DueKind| self.by_retry.get(kind)?.first().map(|(at, key)| (*at, *kind, key));
+        kinds.iter().filter_map(first).min_by_key(|(at, ..)| *at)
+    }
+}
+
+#[derive(Debug)]
 struct Failing {
     in_a_row: u32,
     last_pass: u64,
@@ -78,16 +107,24 @@ impl Poison {
         self.lock().pass += 1;
     }
 
-    /// Where a pass over these indexes begins: behind what the last one looked at in vain, else with the first entry.
-    pub(super) fn take_place(&self, indexes: &[Index]) -> Option<Position> {
-        self.lock().places.remove(indexes)
+    /// The round over these indexes that is to be gone on with.
+    pub(super) fn take_round(&self, indexes: &[Index]) -> Option<Round> {
+        self.lock().rounds.remove(indexes)
     }
 
-    /// The pass stopped here without coming to an end.
-    pub(super) fn keep_place(&self, indexes: &[Index], place: Option<Position>) {
-        if let Some(place) = place {
-            self.lock().places.insert(indexes.to_vec(), place);
-        }
+    /// The pass stopped on the way.
+    pub(super) fn keep_round(&self, indexes: &[Index], round: Round) {
+        self.lock().rounds.insert(indexes.to_vec(), round);
+    }
+
+    /// Whether a round over these indexes is on its way.
+    pub(crate) fn is_on_its_way(&self, indexes: &[Index]) -> bool {
+        self.lock().rounds.contains_key(indexes)
+    }
+
+    /// Nothing stands in these indexes: the next round begins at their beginning.
+    pub(crate) fn drop_round(&self, indexes: &[Index]) {
+        self.lock().rounds.remove(indexes);
     }
 
     /// Whether this pass leaves the item alone.
@@ -106,14 +143,17 @@ impl Poison {
 
     /// When the next of the items that failed is tried again.
     pub(crate) fn next_retry(&self, kinds: &[DueKind]) -> Option<TimestampMs> {
-        let failures = self.lock();
-        failures.items.iter().filter(|((kind, _), _)| kinds.contains(kind)).map(|(_, failing)| failing.retry_at).min()
+        self.lock().soonest(kinds).map(|(at, ..)| at)
     }
 
-    /// A pass over everything that was due at `now` is done: what should have been tried and was not is not due any more.
+    /// A round over everything that was due at `now` is done: what should have been tried and was not is not due any more.
     pub(crate) fn forget_gone(&self, kinds: &[DueKind], now: TimestampMs) {
         let mut failures = self.lock();
-        failures.items.retain(|(kind, _), failing| !kinds.contains(kind) || !failing.retry_at.is_due(now));
+        while let Some((kind, key)) =
+            failures.soonest(kinds).filter(|(at, ..)| at.is_due(now)).map(|(_, kind, key)| (kind, key.clone()))
+        {
+            failures.forget(kind, &key);
+        }
     }
 
     /// Items that failed and are to be tried again, worst first.
@@ -139,24 +179,16 @@ impl Poison {
     /// The item failed in this pass.
     pub(super) fn failed(&self, kind: DueKind, key: Key, now: TimestampMs, why: &str) {
         let mut failures = self.lock();
-        let pass = failures.pass;
-        let failing = failures.items.entry((kind, key)).or_default();
-        failing.in_a_row += 1;
-        failing.last_pass = pass;
-        failing.retry_at = now.plus(pause_ms(failing.in_a_row));
-        why.clone_into(&mut failing.why);
-        if failures.items.len() > REMEMBERED_MAX
-            && let Some(oldest) = failures.items.iter().min_by_key(|(_, item)| item.last_pass).map(|(id, _)| id.clone())
-        {
-            failures.items.remove(&oldest);
-        }
+        let in_a_row = failures.forget(kind, &key).map_or(0, |failing| failing.in_a_row) + 1;
+        let (last_pass, retry_at) = (failures.pass, now.plus(pause_ms(in_a_row)));
+        failures.remember(kind, key, Failing { in_a_row, last_pass, retry_at, why: why.to_owned() });
     }
 
     /// The item went through.
     pub(super) fn cleared(&self, kind: DueKind, key: &Key) {
         let mut failures = self.lock();
         if !failures.items.is_empty() {
-            failures.items.remove(&(kind, key.clone()));
+            failures.forget(kind, key);
         }
     }
 }
@@ -167,6 +199,9 @@ fn pause_ms(failures: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use ff_core::ids::ExecutionId;
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
@@ -197,6 +232,19 @@ mod tests {
         poison.cleared(DueKind::Delay, &key);
         poison.failed(DueKind::Delay, key.clone(), TimestampMs(0), "no");
         assert!(!poison.skips(DueKind::Delay, &key));
+    }
+
+    #[test]
+    fn beyond_a_number_those_are_forgotten_that_are_tried_again_soonest() {
+        let poison = Poison::default();
+        let key = |n: usize| Key::execution(ExecutionId::new(0, Uuid::from_u128(n as u128)));
+        // The later in the order of keys, the earlier it failed.
+        for n in (0..=REMEMBERED_MAX).rev() {
+            poison.failed(DueKind::Delay, key(n), TimestampMs((REMEMBERED_MAX - n) as i64), "no");
+        }
+        assert_eq!(poison.failing().len(), REMEMBERED_MAX);
+        assert!(!poison.failing().iter().any(|item| item.key == key(REMEMBERED_MAX)));
+        assert_eq!(poison.next_retry(&[DueKind::Delay]), Some(TimestampMs(101)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! A store that misbehaves where a test asks it to.
+//! A store that misbehaves where a test asks it to, and counts what it was asked for.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::cursor::EventCursor;
@@ -44,14 +44,22 @@ pub(super) struct Odd {
     pub(super) left: AtomicU32,
     /// Transactions of this partition misbehave.
     pub(super) odd_home: Mutex<Option<(Partition, Mood)>>,
+    pub(super) lists: AtomicUsize,
 }
 
 impl Odd {
     pub(super) fn new(inner: Shared) -> Self {
-        Self { inner, mood: Mood::Panics, left: AtomicU32::new(0), odd_home: Mutex::default() }
+        Self {
+            inner,
+            mood: Mood::Panics,
+            left: AtomicU32::new(0),
+            odd_home: Mutex::default(),
+            lists: AtomicUsize::new(0),
+        }
     }
 
     async fn list_or_not(&self, indexes: &[Index]) -> Result<()> {
+        self.lists.fetch_add(1, Ordering::AcqRel);
         if !indexes.contains(&Index::Due(DueKind::Delay))
             || self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err()
         {

@@ -117,6 +117,32 @@ async fn a_loop_that_ran_well_for_a_minute_begins_with_the_first_pause() {
     assert!(is_eligible(&engine, id).await);
 }
 
+#[tokio::test]
+async fn more_failing_items_than_one_pass_looks_at_do_not_keep_the_timers_busy() {
+    const MANY: u64 = 6_000;
+    let clock = ManualClock::at(START);
+    let engine = open(Odd::new(memory(&clock))).await;
+    for n in 0..MANY {
+        let id = delayed(&engine, n, START.plus(1 + n / 100)).await;
+        engine.store().inner.damage(Key::execution(id));
+    }
+    let timers = Timers::start(Arc::clone(&engine), quiet());
+    until_asleep(&timers).await;
+    clock.advance(100);
+    let now = START.plus(100);
+    until_health(&timers, "a whole round", |health| health.due.last_pass == Some(now) && health.failing as u64 == MANY)
+        .await;
+    let looks = engine.store().lists.load(Ordering::Acquire);
+    let woken = timers.health().wakeups;
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((engine.store().lists.load(Ordering::Acquire), timers.health().wakeups), (looks, woken));
+    let sound = delayed(&engine, MANY, START.plus(101)).await;
+    clock.advance(1);
+    until("the sound one is over", async || is_eligible(&engine, sound).await).await;
+}
+
 /// Timers on a store that misbehaves with one of two delays.
 async fn one_odd_item(mood: Mood) -> (Arc<Engine<Odd>>, Timers, [ExecutionId; 2]) {
     let clock = ManualClock::at(START);
