@@ -52,9 +52,9 @@ impl<'a> Walk<'a> {
     /// Goes on after a page.
     pub(super) fn take(&mut self, page: Vec<Listed>) {
         let is_full = self.next.take().is_some_and(|bounds| page.len() == bounds.limit);
-        let last = page.last().and_then(|listed| LaneClass::try_from(listed.record.clone()).ok());
+        let last = page.last().filter(|_| is_full).and_then(|listed| LaneClass::try_from(listed.record.clone()).ok());
         self.add(classes(page));
-        let Some(last) = last.filter(|_| is_full) else { return };
+        let Some(last) = last else { return };
         let next = next_place(self.seeker, &last);
         self.is_partial |= self.seeker.kinds.is_some() && next.as_ref() != Some(&last.position());
         self.next = next.and_then(|place| page_from(self.seeker, Some(place)));
