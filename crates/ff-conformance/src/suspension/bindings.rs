@@ -19,6 +19,7 @@ cases!["suspension":
     a_pending_waitpoint_must_exist,
     a_pending_waitpoint_is_used_once,
     a_pending_waitpoint_belongs_to_its_execution_and_attempt,
+    a_waitpoint_of_an_earlier_attempt_can_be_taken_over,
     a_pending_waitpoint_that_ran_out_is_not_bound,
     a_pending_waitpoint_must_have_the_key_of_the_condition,
     a_pending_waitpoint_keeps_its_token,
@@ -102,6 +103,24 @@ async fn a_pending_waitpoint_belongs_to_its_execution_and_attempt(world: World) 
     for refusal in both_ways(&world, id, &next, using(&world, waiting.waitpoint_id)).await {
         invalid(refusal, ValidationKind::InvalidWaitpointForExecution);
     }
+}
+
+async fn a_waitpoint_of_an_earlier_attempt_can_be_taken_over(world: World) {
+    let (id, handle) = held(&world).await;
+    let waiting = world.backend.create_waitpoint(&handle, "a", Duration::from_secs(3600)).await.unwrap();
+    let earlier = WaitpointBinding::UseEarlier { waitpoint_id: waiting.waitpoint_id };
+    let args = || asking(&world, vec![earlier.clone()], single("a", "go"));
+    let (other, others_handle) = world.claim_one().await;
+    for refusal in both_ways(&world, other, &others_handle, args()).await {
+        invalid(refusal, ValidationKind::InvalidWaitpointForExecution);
+    }
+    world.backend.cancel(&others_handle, "").await.unwrap();
+    world.pass(LEASE_MS).await;
+    let next = world.claim_as("worker-b", LEASE_MS).await.unwrap().expect("reclaimed");
+    let outcome = world.backend.suspend(&next, args()).await.unwrap();
+    assert!(matches!(outcome, SuspendOutcome::Suspended { .. }), "{outcome:?}");
+    buffer(&world, id, &waiting, "go", "provider").await;
+    assert_eq!(world.state(id).await, PublicState::Waiting, "what was handed out before still counts");
 }
 
 async fn a_pending_waitpoint_that_ran_out_is_not_bound(world: World) {

@@ -303,6 +303,9 @@ impl EdgeGroup {
         if edge.passes_data() {
             self.data_edges = self.data_edges.saturating_sub(1);
         }
+        if edge.spawned && edge.state == EdgeState::Unsatisfied {
+            self.children = self.children.saturating_sub(1);
+        }
     }
 
     /// Forgets the siblings; why they were cancelled stays.

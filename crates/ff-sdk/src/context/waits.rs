@@ -132,7 +132,7 @@ impl Wait {
             waitpoint_key: key.to_owned(),
         };
         let own = match self.waitpoint {
-            Some(waitpoint_id) => WaitpointBinding::UsePending { waitpoint_id },
+            Some(waitpoint_id) => WaitpointBinding::UseEarlier { waitpoint_id },
             None => fresh(&self.name),
         };
         let condition = self.resume_condition();

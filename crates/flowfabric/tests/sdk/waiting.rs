@@ -229,3 +229,43 @@ async fn an_operator_can_let_an_execution_go_on() {
     assert_eq!(run.result_within::<usize>(PATIENCE).await.unwrap(), 0);
     worker.stop().await;
 }
+
+#[tokio::test]
+async fn a_callback_that_was_handed_out_survives_a_retry() {
+    async fn handler(context: Context, _: ()) -> TaskResult<u32> {
+        let callback = context.callback("payment", Duration::from_secs(60)).await?;
+        let given: String = context.step("ask", async || TaskResult::Ok(callback.waitpoint_id.to_string())).await?;
+        assert_eq!(given, callback.waitpoint_id.to_string());
+        if context.attempt() == 0 {
+            return Err(TaskError::transient("bad luck after the callback was handed out"));
+        }
+        let client = context.client();
+        context.step("answer", async || client.answer(&callback, "paid", &7).await.map(|_| ())).await?;
+        context.wait_for(Wait::callback(&callback)).await?.body()
+    }
+    let (fabric, counter) = (fabric().await, Counter::default());
+    let worker = start(&fabric, &counter, handler).await;
+    let task = Task::new("work", &()).retries(1).backoff(Duration::from_millis(1), Duration::from_millis(1));
+    let run = fabric.client().submit(task).await.unwrap();
+    assert_eq!(run.result_within::<u32>(PATIENCE).await.unwrap(), 7);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_parent_sleeps_while_its_children_work() {
+    async fn parent(context: Context, _: ()) -> TaskResult<u32> {
+        let child = context.spawn::<u32>("child", Task::new("child", &())).await?;
+        context.sleep(Duration::from_millis(300)).await?;
+        context.client().run(child.id).signal("go", "go", &()).await?;
+        context.join(&child).await
+    }
+    async fn child(context: Context, _: ()) -> TaskResult<u32> {
+        context.wait_for(Wait::signal("go")).await?;
+        Ok(3)
+    }
+    let fabric = fabric().await;
+    let worker = fabric.worker().on("parent", parent).on("child", child).start().await.unwrap();
+    let run = fabric.client().submit(Task::new("parent", &()).retries(20)).await.unwrap();
+    assert_eq!(run.result_within::<u32>(PATIENCE).await.unwrap(), 3);
+    worker.stop().await;
+}

@@ -45,6 +45,12 @@ pub enum WaitpointBinding {
         /// The waitpoint.
         waitpoint_id: WaitpointId,
     },
+    /// As [`UsePending`](Self::UsePending), whichever attempt since the last replay has opened it: what was handed out before a retry or a
+    /// takeover still counts.
+    UseEarlier {
+        /// The waitpoint.
+        waitpoint_id: WaitpointId,
+    },
 }
 
 impl WaitpointBinding {
@@ -58,7 +64,9 @@ impl WaitpointBinding {
     #[must_use]
     pub const fn waitpoint_id(&self) -> WaitpointId {
         match self {
-            Self::Fresh { waitpoint_id, .. } | Self::UsePending { waitpoint_id } => *waitpoint_id,
+            Self::Fresh { waitpoint_id, .. }
+            | Self::UsePending { waitpoint_id }
+            | Self::UseEarlier { waitpoint_id } => *waitpoint_id,
         }
     }
 
@@ -67,7 +75,7 @@ impl WaitpointBinding {
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Fresh { waitpoint_key, .. } => Some(waitpoint_key),
-            Self::UsePending { .. } => None,
+            Self::UsePending { .. } | Self::UseEarlier { .. } => None,
         }
     }
 }

@@ -139,7 +139,8 @@ impl Suspend {
                     Some(_) => Err(ConflictKind::WaitpointAlreadyExists.into()),
                     None => Ok(Waitpoint::pending(execution, *waitpoint_id, waitpoint_key.clone(), now)),
                 },
-                WaitpointBinding::UsePending { .. } => self.pending(stored, execution, now),
+                WaitpointBinding::UsePending { .. } => self.pending(stored, execution, now, false),
+                WaitpointBinding::UseEarlier { .. } => self.pending(stored, execution, now, true),
             })
             .collect();
         let mut bound = bound?;
@@ -149,15 +150,25 @@ impl Suspend {
         Ok(bound)
     }
 
-    fn pending(&self, stored: Option<Record>, execution: &Execution, now: TimestampMs) -> Result<Waitpoint> {
+    /// A pending waitpoint as it is bound; one of an earlier attempt only if that is asked for. The end of an execution closes what is pending, so
+    /// there is none of an earlier life.
+    fn pending(
+        &self,
+        stored: Option<Record>,
+        execution: &Execution,
+        now: TimestampMs,
+        of_any_attempt: bool,
+    ) -> Result<Waitpoint> {
         let stored = stored.and_then(|record| Waitpoint::try_from(record).ok());
-        let waitpoint = stored.ok_or(ContentionKind::WaitpointNotFound)?;
+        let mut waitpoint = stored.ok_or(ContentionKind::WaitpointNotFound)?;
         if waitpoint.state != WaitpointState::Pending {
             return Err(StateKind::WaitpointNotPending.into());
         }
-        if waitpoint.execution != execution.id || waitpoint.attempt_index != execution.attempt_index {
+        let is_of_this_attempt = waitpoint.attempt_index == execution.attempt_index;
+        if waitpoint.execution != execution.id || !(of_any_attempt || is_of_this_attempt) {
             return Err(EngineError::validation(ValidationKind::InvalidWaitpointForExecution, waitpoint.id));
         }
+        waitpoint.attempt_index = execution.attempt_index;
         if waitpoint.has_run_out(now) {
             return Err(StateKind::PendingWaitpointExpired.into());
         }
