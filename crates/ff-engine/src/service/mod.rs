@@ -76,9 +76,11 @@ impl Timers {
         let (board, poison) = (Arc::new(Board::default()), Arc::clone(&engine.poison));
         let context =
             Context { engine, options: Arc::new(options), board: Arc::clone(&board), stopping: stopping.subscribe() };
+        let turns = Arc::new(cleanup::Turns::default());
+        let clean_up = move |context| cleanup::run(context, Arc::clone(&turns));
         let loops = vec![
             tokio::spawn(supervise(TimerLoop::Due, context.clone(), due::run)),
-            tokio::spawn(supervise(TimerLoop::Cleanup, context.clone(), cleanup::run)),
+            tokio::spawn(supervise(TimerLoop::Cleanup, context.clone(), clean_up)),
             tokio::spawn(supervise(TimerLoop::Reconcile, context, reconcile::run)),
         ];
         Self { stopping, loops, board, poison }

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU16;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use ff_core::backend::Attempts;
 use ff_core::backend::Claims;
@@ -10,8 +11,9 @@ use ff_core::capability::CapabilitySet;
 use ff_core::partition::PartitionCounts;
 use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, KeyName, Metadata, Recorder, SharedString, Unit};
 
+use super::odd::Odd;
 use super::*;
-use crate::index::Index;
+use crate::index::{Bounds, Index};
 
 #[tokio::test]
 async fn what_has_been_kept_long_enough_goes_with_its_events() {
@@ -23,9 +25,7 @@ async fn what_has_been_kept_long_enough_goes_with_its_events() {
     let timers = Timers::start(Arc::clone(&engine), minutely);
     delayed(&engine, 1, START).await;
     until("it is claimable", async || is_eligible(&engine, id(1)).await).await;
-    let policy = ClaimPolicy::new("w".parse().unwrap(), "w-1".parse().unwrap(), 30_000);
-    let handle = engine.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap().expect("work");
-    engine.complete(&handle, None).await.unwrap();
+    complete_next(&engine).await;
     assert!(!engine.store().event_log().is_empty());
     until_asleep(&timers).await;
     clock.advance(60_000);
@@ -33,6 +33,56 @@ async fn what_has_been_kept_long_enough_goes_with_its_events() {
     until_asleep(&timers).await;
     clock.advance(60_000);
     until("its events are gone", async || engine.store().event_log().is_empty()).await;
+}
+
+/// Claims the next execution and completes it.
+async fn complete_next<S: Store>(engine: &Engine<S>) {
+    let policy = ClaimPolicy::new("w".parse().unwrap(), "w-1".parse().unwrap(), 30_000);
+    let handle = engine.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap().expect("work");
+    engine.complete(&handle, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn while_there_is_always_something_to_purge_the_rest_of_the_upkeep_has_its_turn() {
+    let clock = ManualClock::at(START);
+    let settings = Settings { retention_ms: 60_000, ..Settings::default() };
+    let engine = Arc::new(Engine::open(Odd::new(memory(&clock)), settings).await.unwrap());
+    delayed(&engine, 1, START).await;
+    complete_next(&engine).await;
+    let phantom = engine.store().list(&[Index::Terminal], &Bounds::first(1)).await.unwrap().pop();
+    assert!(phantom.is_some());
+    *engine.store().phantom.lock().unwrap() = phantom;
+    clock.advance(60_000);
+    let minute = Duration::from_secs(60);
+    let options = TimerOptions { cleanup_every: minute, trim_events_every: minute, tidy_every: minute, ..quiet() };
+    let timers = Timers::start(Arc::clone(&engine), options);
+    let done = |trims, tidies| {
+        let store = engine.store();
+        (store.trims.load(Ordering::Acquire), store.tidies.load(Ordering::Acquire)) == (trims, tidies)
+    };
+    until("events are trimmed", async || done(1, 0)).await;
+    until_health(&timers, "some were done elsewhere", |health| health.elsewhere > 1).await;
+    let began = std::time::Instant::now();
+    let before = timers.health().elsewhere;
+    clock.advance(60_000);
+    let now = START.plus(120_000);
+    until("the store is tidied", async || done(2, 1)).await;
+    until_health(&timers, "the pass is told", |health| health.cleanup.last_pass == Some(now)).await;
+    let passes = timers.health().elsewhere - before;
+    assert!(u128::from(passes) <= 2 + began.elapsed().as_millis() / 100, "{passes} passes without a pause");
+}
+
+#[tokio::test]
+async fn the_upkeep_keeps_its_turns_when_its_loop_is_started_again() {
+    let clock = ManualClock::at(START);
+    let engine = open(Odd { odd_index: Index::Terminal, ..Odd::new(memory(&clock)) }).await;
+    let options = TimerOptions { tidy_every: Duration::from_secs(60), ..quiet() };
+    let timers = Timers::start(Arc::clone(&engine), options);
+    until_health(&timers, "a first pass", |health| health.cleanup.last_pass == Some(START)).await;
+    engine.store().left.store(1, Ordering::Release);
+    clock.advance(60_000);
+    until_health(&timers, "a restart", |health| health.cleanup.restarts == 1).await;
+    until("the store is tidied", async || engine.store().tidies.load(Ordering::Acquire) == 1).await;
 }
 
 #[tokio::test]
