@@ -28,7 +28,11 @@ use crate::timers::{FailingItem, Poison};
 use health::Board;
 use supervisor::supervise;
 
-/// How timers run.
+/// The shortest span between two looks of any kind.
+const SPAN_MIN: Duration = Duration::from_millis(100);
+
+/// How timers run. A span below 100 ms counts as 100 ms, so that none keeps a process busy with looking; so does the time that one round of
+/// the reconcilers has for each partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimerOptions {
     /// How often due work is looked for although nobody told of any: for clocks that jump and news that are lost.
@@ -59,6 +63,19 @@ impl Default for TimerOptions {
     }
 }
 
+impl TimerOptions {
+    fn bounded(self) -> Self {
+        Self {
+            sweep_every: self.sweep_every.max(SPAN_MIN),
+            cleanup_every: self.cleanup_every.max(SPAN_MIN),
+            trim_events_every: self.trim_events_every.max(SPAN_MIN),
+            tidy_every: self.tidy_every.max(SPAN_MIN),
+            reconcile_every: self.reconcile_every.max(SPAN_MIN),
+            concurrency: self.concurrency.max(1),
+        }
+    }
+}
+
 /// Timers at work. Dropping them ends them at once; [`stop`](Timers::stop) lets them finish what they have in hand.
 #[derive(Debug)]
 pub struct Timers {
@@ -74,11 +91,17 @@ impl Timers {
     pub fn start<S: Store>(engine: Arc<Engine<S>>, options: TimerOptions) -> Self {
         let stopping = watch::Sender::new(false);
         let (board, poison) = (Arc::new(Board::default()), Arc::clone(&engine.poison));
-        let context =
-            Context { engine, options: Arc::new(options), board: Arc::clone(&board), stopping: stopping.subscribe() };
+        let context = Context {
+            engine,
+            options: Arc::new(options.bounded()),
+            board: Arc::clone(&board),
+            stopping: stopping.subscribe(),
+        };
+        let turns = Arc::new(cleanup::Turns::default());
+        let clean_up = move |context| cleanup::run(context, Arc::clone(&turns));
         let loops = vec![
             tokio::spawn(supervise(TimerLoop::Due, context.clone(), due::run)),
-            tokio::spawn(supervise(TimerLoop::Cleanup, context.clone(), cleanup::run)),
+            tokio::spawn(supervise(TimerLoop::Cleanup, context.clone(), clean_up)),
             tokio::spawn(supervise(TimerLoop::Reconcile, context, reconcile::run)),
         ];
         Self { stopping, loops, board, poison }
@@ -155,7 +178,7 @@ impl<S: Store> Context<S> {
     }
 
     fn manner(&self) -> Manner {
-        Manner { concurrency: self.options.concurrency.max(1), is_shared: true, stopping: Some(self.stopping.clone()) }
+        Manner { concurrency: self.options.concurrency, is_shared: true, stopping: Some(self.stopping.clone()) }
     }
 }
 

@@ -104,8 +104,41 @@ pub(crate) fn earlier(now: TimestampMs, ms: u64) -> TimestampMs {
     TimestampMs(now.0.saturating_sub_unsigned(ms))
 }
 
-/// Hands a due record to the handler of its kind; says whether a commit of ours changed it.
-async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, now: TimestampMs) -> Result<bool> {
+/// What a handler says of its item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// A commit of ours changed it.
+    Changed,
+    /// Nothing of ours did.
+    Unchanged,
+    /// It is due and must wait for something else, which is no failure.
+    NotYet {
+        /// When to look again.
+        look_at: TimestampMs,
+    },
+}
+
+impl From<bool> for Answer {
+    fn from(changed: bool) -> Self {
+        if changed { Self::Changed } else { Self::Unchanged }
+    }
+}
+
+/// Hands a due record to the handler of its kind.
+async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, now: TimestampMs) -> Result<Answer> {
+    match (kind, record) {
+        (DueKind::Retention, Record::Execution(it)) => retention::handle(engine, &it, now).await,
+        (kind, record) => dispatch_simple(engine, kind, record, now).await.map(Answer::from),
+    }
+}
+
+/// The same for kinds that are never told to wait; says whether a commit of ours changed the record.
+async fn dispatch_simple<S: Store>(
+    engine: &Engine<S>,
+    kind: DueKind,
+    record: Record,
+    now: TimestampMs,
+) -> Result<bool> {
     match (kind, record) {
         (DueKind::LeaseExpiry, Record::Execution(it)) => {
             lease_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await
@@ -124,7 +157,6 @@ async fn dispatch<S: Store>(engine: &Engine<S>, kind: DueKind, record: Record, n
         (DueKind::SuspensionTimeout, Record::Execution(it)) => {
             suspension_timeout::handle(engine, Arc::unwrap_or_clone(it), now).await
         }
-        (DueKind::Retention, Record::Execution(it)) => retention::handle(engine, Arc::unwrap_or_clone(it), now).await,
         (DueKind::WaitpointExpiry, Record::Waitpoint(it)) => {
             waitpoint_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await
         }

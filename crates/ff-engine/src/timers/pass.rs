@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::guard::guarded;
 use super::round::Round;
-use super::{DueReport, dispatch};
+use super::{Answer, DueReport, dispatch};
 use crate::engine::Engine;
 use crate::index::{Bounds, DueKind, Index, Position};
 use crate::key::Key;
@@ -62,7 +62,7 @@ enum Outcome {
     },
     Elsewhere,
     Failed,
-    /// It failed before and is left alone.
+    /// It failed before, or is to wait, and is left alone.
     Skipped,
     /// Whoever left it is likely to do it; it is looked at again then.
     TooYoung {
@@ -209,15 +209,19 @@ impl<S: Store> Hands<'_, S> {
             return Outcome::TooYoung { look_at };
         }
         match self.within_bounds(kind, &key, record).await {
-            Ok(true) => {
+            Ok(Answer::Changed) => {
                 poison.cleared(kind, &key);
                 let late_ms = self.now.since(due_at).saturating_add(elapsed_ms(self.began));
                 meters::handled(kind, late_ms);
                 Outcome::Handled { late_ms }
             }
-            Ok(false) => {
+            Ok(Answer::Unchanged) => {
                 poison.cleared(kind, &key);
                 Outcome::Elsewhere
+            }
+            Ok(Answer::NotYet { look_at }) => {
+                poison.waits(kind, key, look_at);
+                Outcome::Skipped
             }
             Err(why) => {
                 meters::failed(kind, &key, &why);
@@ -228,7 +232,7 @@ impl<S: Store> Hands<'_, S> {
     }
 
     /// Handles an item in such a way that it can harm no other.
-    async fn within_bounds(self, kind: DueKind, key: &Key, record: Option<Record>) -> Result<bool, String> {
+    async fn within_bounds(self, kind: DueKind, key: &Key, record: Option<Record>) -> Result<Answer, String> {
         let handled = self.handle(kind, key, record);
         if !self.is_shared {
             return handled.await;
@@ -237,20 +241,18 @@ impl<S: Store> Hands<'_, S> {
         in_time.unwrap_or_else(|_| Err(format!("it took longer than {} s", ITEM_MAX.as_secs())))
     }
 
-    /// Whether we changed the item, or somebody else did.
-    async fn handle(self, kind: DueKind, key: &Key, record: Option<Record>) -> Result<bool, String> {
+    /// Whether we changed the item, or somebody else did, or it is to wait.
+    async fn handle(self, kind: DueKind, key: &Key, record: Option<Record>) -> Result<Answer, String> {
         let record = record.ok_or("the record cannot be read")?;
         let text = |error: EngineError| error.to_string();
         if self.is_shared && kind.is_long() && self.has_changed(key, &record).await.map_err(text)? {
-            return Ok(false);
+            return Ok(Answer::Unchanged);
         }
-        if dispatch(self.engine, kind, record.clone(), self.now).await.map_err(text)? {
-            return Ok(true);
-        }
-        match self.has_changed(key, &record).await {
-            Ok(true) => Ok(false),
-            Ok(false) => Err("it is due as before".to_owned()),
-            Err(error) => Err(error.to_string()),
+        match dispatch(self.engine, kind, record.clone(), self.now).await.map_err(text)? {
+            Answer::Unchanged if !self.has_changed(key, &record).await.map_err(text)? => {
+                Err("it is due as before".to_owned())
+            }
+            answer => Ok(answer),
         }
     }
 

@@ -68,6 +68,7 @@ impl Failures {
 
 #[derive(Debug)]
 struct Failing {
+    /// None for an item that waits without having failed.
     in_a_row: u32,
     last_pass: u64,
     retry_at: TimestampMs,
@@ -141,7 +142,7 @@ impl Poison {
             && failures.items.get(&(kind, key.clone())).is_some_and(|failing| !failing.retry_at.is_due(now))
     }
 
-    /// When the next of the items that failed is tried again.
+    /// When the next of the items that failed or wait is tried again.
     pub(crate) fn next_retry(&self, kinds: &[DueKind]) -> Option<TimestampMs> {
         self.lock().soonest(kinds).map(|(at, ..)| at)
     }
@@ -156,7 +157,7 @@ impl Poison {
         }
     }
 
-    /// Items that failed and are to be tried again, worst first.
+    /// Items that failed and are to be tried again, worst first; those that only wait are not among them.
     pub(crate) fn failing(&self) -> Vec<FailingItem> {
         let failures = self.lock();
         let item = |((kind, key), failing): (&(DueKind, Key), &Failing)| FailingItem {
@@ -166,7 +167,8 @@ impl Poison {
             retry_at: failing.retry_at,
             why: failing.why.clone(),
         };
-        let mut all: Vec<_> = failures.items.iter().map(item).collect();
+        let failed = failures.items.iter().filter(|(_, failing)| failing.in_a_row > 0);
+        let mut all: Vec<_> = failed.map(item).collect();
         all.sort_by_key(|item| std::cmp::Reverse(item.failures));
         all
     }
@@ -182,6 +184,14 @@ impl Poison {
         let in_a_row = failures.forget(kind, &key).map_or(0, |failing| failing.in_a_row) + 1;
         let (last_pass, retry_at) = (failures.pass, now.plus(pause_ms(in_a_row)));
         failures.remember(kind, key, Failing { in_a_row, last_pass, retry_at, why: why.to_owned() });
+    }
+
+    /// The item cannot be handled before this time, and nothing is wrong with it.
+    pub(super) fn waits(&self, kind: DueKind, key: Key, retry_at: TimestampMs) {
+        let mut failures = self.lock();
+        failures.forget(kind, &key);
+        let last_pass = failures.pass;
+        failures.remember(kind, key, Failing { in_a_row: 0, last_pass, retry_at, why: String::new() });
     }
 
     /// The item went through.
@@ -251,6 +261,17 @@ mod tests {
     fn pauses_grow_up_to_a_bound() {
         assert_eq!([1, 2, 3, 5].map(pause_ms), [100, 200, 400, 1_600]);
         assert_eq!(pause_ms(60), PAUSE_MAX_MS);
+    }
+
+    #[test]
+    fn an_item_that_waits_rests_and_is_no_failing_one() {
+        let poison = Poison::default();
+        let key = Key::deployment();
+        poison.failed(DueKind::Retention, key.clone(), TimestampMs(0), "no");
+        poison.waits(DueKind::Retention, key.clone(), TimestampMs(1_000));
+        assert!(poison.rests(DueKind::Retention, &key, TimestampMs(999)));
+        assert_eq!(poison.next_retry(&[DueKind::Retention]), Some(TimestampMs(1_000)));
+        assert_eq!(poison.failing(), []);
     }
 
     #[test]

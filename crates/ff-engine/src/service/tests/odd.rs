@@ -38,29 +38,39 @@ impl Mood {
 /// A store that misbehaves where a test asks it to.
 pub(super) struct Odd {
     pub(super) inner: Shared,
-    /// How, while lists of due work fail.
+    /// Lists of this index misbehave.
+    pub(super) odd_index: Index,
+    /// How they do.
     pub(super) mood: Mood,
     /// How often they still do.
     pub(super) left: AtomicU32,
     /// Transactions of this partition misbehave.
     pub(super) odd_home: Mutex<Option<(Partition, Mood)>>,
+    /// Stands among the terminal executions whenever somebody looks, and is gone by the time it is handled.
+    pub(super) phantom: Mutex<Option<Listed>>,
     pub(super) lists: AtomicUsize,
+    pub(super) trims: AtomicUsize,
+    pub(super) tidies: AtomicUsize,
 }
 
 impl Odd {
     pub(super) fn new(inner: Shared) -> Self {
         Self {
             inner,
+            odd_index: Index::Due(DueKind::Delay),
             mood: Mood::Panics,
             left: AtomicU32::new(0),
             odd_home: Mutex::default(),
+            phantom: Mutex::default(),
             lists: AtomicUsize::new(0),
+            trims: AtomicUsize::new(0),
+            tidies: AtomicUsize::new(0),
         }
     }
 
     async fn list_or_not(&self, indexes: &[Index]) -> Result<()> {
         self.lists.fetch_add(1, Ordering::AcqRel);
-        if !indexes.contains(&Index::Due(DueKind::Delay))
+        if !indexes.contains(&self.odd_index)
             || self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_err()
         {
             return Ok(());
@@ -91,7 +101,11 @@ impl Store for Odd {
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
         self.list_or_not(indexes).await?;
-        self.inner.list(indexes, bounds).await
+        let phantom = self.phantom.lock().unwrap().clone();
+        match phantom {
+            Some(phantom) if indexes.contains(&Index::Terminal) && bounds.after.is_none() => Ok(vec![phantom]),
+            _ => self.inner.list(indexes, bounds).await,
+        }
     }
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
@@ -108,6 +122,7 @@ impl Store for Odd {
     }
 
     async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
+        self.trims.fetch_add(1, Ordering::AcqRel);
         self.inner.trim_events(before, limit).await
     }
 
@@ -124,6 +139,7 @@ impl Store for Odd {
     }
 
     async fn tidy(&self) -> Result<()> {
+        self.tidies.fetch_add(1, Ordering::AcqRel);
         self.inner.tidy().await
     }
 

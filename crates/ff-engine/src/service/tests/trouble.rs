@@ -143,6 +143,32 @@ async fn more_failing_items_than_one_pass_looks_at_do_not_keep_the_timers_busy()
     until("the sound one is over", async || is_eligible(&engine, sound).await).await;
 }
 
+#[tokio::test]
+async fn options_without_any_span_keep_nobody_busy() {
+    let clock = ManualClock::at(START);
+    let engine = open(Odd::new(memory(&clock))).await;
+    let none = Duration::ZERO;
+    let options = TimerOptions {
+        sweep_every: none,
+        cleanup_every: none,
+        trim_events_every: none,
+        tidy_every: none,
+        reconcile_every: none,
+        concurrency: 0,
+    };
+    let timers = Timers::start(Arc::clone(&engine), options);
+    until_health(&timers, "a first cleanup", |health| health.cleanup.last_pass.is_some()).await;
+    until_asleep(&timers).await;
+    let looks = engine.store().lists.load(Ordering::Acquire);
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(engine.store().lists.load(Ordering::Acquire), looks);
+    let id = delayed(&engine, 1, START.plus(1_000)).await;
+    clock.advance(1_000);
+    until("the delay is over", async || is_eligible(&engine, id).await).await;
+}
+
 /// Timers on a store that misbehaves with one of two delays.
 async fn one_odd_item(mood: Mood) -> (Arc<Engine<Odd>>, Timers, [ExecutionId; 2]) {
     let clock = ManualClock::at(START);

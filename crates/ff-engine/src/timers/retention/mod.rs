@@ -18,9 +18,10 @@ use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::records::{Edge, Execution, Flow, Waitpoint};
 use crate::store::{Store, Tx};
+use crate::timers::Answer;
 use crate::verbs::{list_of, read_one};
 
-use remove::{Begin, DropSlice, Keep, Progress, Remove};
+use remove::{Begin, Begun, DropSlice, Keep, Progress, Remove};
 
 /// Outgoing edges looked at; a flow takes no more per submission.
 const EDGES_MAX: usize = 10_000;
@@ -28,10 +29,24 @@ const EDGES_MAX: usize = 10_000;
 /// The shortest time after which an execution that was needed is looked at again.
 const KEPT_MIN_MS: u64 = 60 * 1000;
 
+/// What became of a purge.
+enum Purge {
+    Done,
+    /// It is not due, or not any more.
+    Refused,
+    /// It is due, and somebody still needs it.
+    Awaited,
+}
+
 /// Purges an execution that came due by the deployment's retention or its own, or puts that off while somebody needs it.
-pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: Execution, now: TimestampMs) -> Result<bool> {
+pub(crate) async fn handle<S: Store>(engine: &Engine<S>, record: &Execution, now: TimestampMs) -> Result<Answer> {
     let rule = Rule { id: record.id, retention_ms: engine.settings.retention_ms, now };
-    Ok(purge(engine, rule.id, rule.retention_ms, now).await? || engine.run(Keep { rule }).await?)
+    Ok(match try_purge(engine, rule).await? {
+        Purge::Done => Answer::Changed,
+        Purge::Refused => Answer::Unchanged,
+        Purge::Awaited if engine.run(Keep { rule }).await? => Answer::Changed,
+        Purge::Awaited => Answer::NotYet { look_at: now.plus(KEPT_MIN_MS) },
+    })
 }
 
 /// Purges one execution if it may go; says whether it did.
@@ -41,15 +56,23 @@ pub(crate) async fn purge<S: Store>(
     retention_ms: u64,
     now: TimestampMs,
 ) -> Result<bool> {
-    let rule = Rule { id, retention_ms, now };
-    let Some(execution) = engine.run(Begin { rule }).await? else { return Ok(false) };
+    Ok(matches!(try_purge(engine, Rule { id, retention_ms, now }).await?, Purge::Done))
+}
+
+async fn try_purge<S: Store>(engine: &Engine<S>, rule: Rule) -> Result<Purge> {
+    let execution = match engine.run(Begin { rule }).await? {
+        Begun::Going(execution) => execution,
+        Begun::Refused => return Ok(Purge::Refused),
+        Begun::Awaited => return Ok(Purge::Awaited),
+    };
     thin_out(engine, rule, &execution).await?;
     elsewhere::forget(engine, &execution).await?;
     loop {
         match engine.run(Remove { rule, slice: engine.settings.slice }).await? {
             Progress::More => {}
-            Progress::Removed => return Ok(true),
-            Progress::Kept => return Ok(false),
+            Progress::Removed => return Ok(Purge::Done),
+            Progress::Refused => return Ok(Purge::Refused),
+            Progress::Awaited => return Ok(Purge::Awaited),
         }
     }
 }
@@ -188,7 +211,7 @@ mod tests {
         let (engine, id) = over_after_two_attempts(&clock).await.unwrap();
         clock.advance(KEPT_MS);
         let rule = Rule { id, retention_ms: KEPT_MS, now: clock.now() };
-        assert!(engine.run(Begin { rule }).await.unwrap().is_some());
+        assert!(matches!(engine.run(Begin { rule }).await.unwrap(), Begun::Going(_)));
         assert!(matches!(engine.run(Remove { rule, slice: 1 }).await.unwrap(), Progress::More));
 
         let replayed = engine.replay_execution(replay_of(id)).await;

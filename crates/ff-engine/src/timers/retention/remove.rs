@@ -17,9 +17,18 @@ pub(super) struct Begin {
     pub(super) rule: Rule,
 }
 
+/// Whether a purge has begun.
+pub(super) enum Begun {
+    Going(Box<Execution>),
+    /// It is not due.
+    Refused,
+    /// Somebody waits for it.
+    Awaited,
+}
+
 #[async_trait]
 impl Op for Begin {
-    type Out = Option<Execution>;
+    type Out = Begun;
 
     fn home(&self) -> Partition {
         self.rule.home()
@@ -29,16 +38,16 @@ impl Op for Begin {
         vec![Key::execution(self.rule.id)]
     }
 
-    async fn run(&self, tx: &mut dyn Tx) -> Result<Option<Execution>> {
-        let Some(mut execution) = self.rule.due(tx).await? else { return Ok(None) };
+    async fn run(&self, tx: &mut dyn Tx) -> Result<Begun> {
+        let Some(mut execution) = self.rule.due(tx).await? else { return Ok(Begun::Refused) };
         if self.rule.is_awaited(tx, &execution).await? {
-            return Ok(None);
+            return Ok(Begun::Awaited);
         }
         if !execution.purging {
             execution.begin_purge();
             tx.put(execution.clone());
         }
-        Ok(Some(execution))
+        Ok(Begun::Going(Box::new(execution)))
     }
 }
 
@@ -117,7 +126,9 @@ pub(super) enum Progress {
     /// Everything is gone.
     Removed,
     /// It may not go any more.
-    Kept,
+    Refused,
+    /// Somebody waits for it.
+    Awaited,
 }
 
 /// Removes the execution with everything that is left of it.
@@ -139,9 +150,9 @@ impl Op for Remove {
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Progress> {
-        let Some(execution) = self.rule.due(tx).await? else { return Ok(Progress::Kept) };
+        let Some(execution) = self.rule.due(tx).await? else { return Ok(Progress::Refused) };
         if self.rule.is_awaited(tx, &execution).await? {
-            return Ok(Progress::Kept);
+            return Ok(Progress::Awaited);
         }
         let complete = self.attempts(tx).await? & self.waitpoints(tx).await? & self.rest(tx).await?;
         if !complete {
