@@ -1,7 +1,6 @@
 //! Care of the file: backups, checks, repairs, giving space back. None of it holds the writer for longer than a page of records and
 //! what is young.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use ff_core::error::ValidationKind;
@@ -291,18 +290,53 @@ fn is_declared(view: View<'_>, raw: &RawEntry, key: &[u8]) -> Result<bool> {
 
 /// Compares the entries of a partition with what its records declare and repairs them, a page at a time.
 pub(crate) async fn reindex(store: &SqliteStore, partition: Partition) -> Result<(u32, u32)> {
+    let (looked_at, restored) = restore(store, partition).await?;
+    let removed = remove_undeclared(store, Some(partition)).await?;
+    Ok((looked_at, restored.saturating_add(removed)))
+}
+
+/// The same in a round over all partitions. Entries lie by list, not by partition: to find those of one partition takes a look at all of them,
+/// so that is done once per round, for everybody.
+pub(crate) async fn reindex_in_round(store: &SqliteStore, partition: Partition, is_first: bool) -> Result<(u32, u32)> {
+    let (looked_at, restored) = restore(store, partition).await?;
+    let removed = if is_first { remove_undeclared(store, None).await? } else { 0 };
+    Ok((looked_at, restored.saturating_add(removed)))
+}
+
+/// Adds the entries that records of a partition declare and that are missing; says how many records there are and how many entries were
+/// missing.
+async fn restore(store: &SqliteStore, partition: Partition) -> Result<(u32, u32)> {
     let keys = store.reading(move |view| keys_in(view, partition)).await?;
     let mut repaired = 0;
     for page in keys.chunks(PAGE) {
         let page = page.to_vec();
         repaired += store.writer.alone(move |desk| desk.alone_and_settled(|view| repair(view, &page))).await?;
     }
-    let stale = store.reading(move |view| stale_entries(view, partition)).await?;
-    for page in stale.chunks(PAGE) {
-        let page = page.to_vec();
-        repaired += store.writer.alone(move |desk| desk.alone_and_settled(|view| remove_stale(view, &page))).await?;
+    Ok((counted(keys.len()), counted(repaired)))
+}
+
+/// Removes entries that no record declares, of one partition or of all, with a look at every entry; says how many. Each page is read by itself,
+/// so that no reader keeps an old state of the file.
+async fn remove_undeclared(store: &SqliteStore, of: Option<Partition>) -> Result<u32> {
+    let mut removed = 0;
+    let mut after = RawEntry::default();
+    loop {
+        let from = after.clone();
+        let (last, stale) = store.reading(move |view| stale_page(view, &from, of)).await?;
+        if !stale.is_empty() {
+            removed +=
+                store.writer.alone(move |desk| desk.alone_and_settled(|view| remove_stale(view, &stale))).await?;
+        }
+        match last {
+            Some(last) if last <= after => return Err(corrupt("index entries are out of order")),
+            Some(last) => after = last,
+            None => return Ok(counted(removed)),
+        }
     }
-    Ok((u32::try_from(keys.len()).unwrap_or(u32::MAX), u32::try_from(repaired).unwrap_or(u32::MAX)))
+}
+
+fn counted(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn keys_in(view: View<'_>, partition: Partition) -> Result<Vec<Key>> {
@@ -374,27 +408,28 @@ fn repair(view: View<'_>, keys: &[Key]) -> Result<usize> {
     Ok(repaired)
 }
 
-fn stale_entries(view: View<'_>, partition: Partition) -> Result<Vec<(RawEntry, Vec<u8>)>> {
+/// An entry and the key it refers to, as they are stored.
+type EntryWithKey = (RawEntry, Vec<u8>);
+
+/// Where a page of entries ends, and which of them are stale; no end where there are none.
+fn stale_page(
+    view: View<'_>,
+    after: &RawEntry,
+    of: Option<Partition>,
+) -> Result<(Option<RawEntry>, Vec<EntryWithKey>)> {
+    let page = entry::page(view.db, after, PAGE as i64)?;
+    let last = page.last().map(|(last, _)| last.clone());
     let mut stale = Vec::new();
-    let mut seen = HashSet::new();
-    let mut after = RawEntry::default();
-    loop {
-        let page = entry::page(view.db, &after, PAGE as i64)?;
-        let Some((last, _)) = page.last() else { return Ok(stale) };
-        if !seen.insert((last.list.clone(), last.major, last.tie.clone())) {
-            return Err(corrupt("index entries are out of order"));
-        }
-        after = last.clone();
-        for (raw, bytes) in page {
-            let is_here = tables::readable(&bytes).is_ok_and(|key| key.partition == partition);
-            if is_here && !is_declared(view, &raw, &bytes)? {
-                stale.push((raw, bytes));
-            }
+    for (raw, bytes) in page {
+        let is_meant = tables::readable(&bytes).is_ok_and(|key| of.is_none_or(|of| key.partition == of));
+        if is_meant && !is_declared(view, &raw, &bytes)? {
+            stale.push((raw, bytes));
         }
     }
+    Ok((last, stale))
 }
 
-fn remove_stale(view: View<'_>, stale: &[(RawEntry, Vec<u8>)]) -> Result<usize> {
+fn remove_stale(view: View<'_>, stale: &[EntryWithKey]) -> Result<usize> {
     let mut removed = 0;
     for (raw, key) in stale {
         if !is_declared(view, raw, key)? {

@@ -166,6 +166,10 @@ impl Store for SqliteStore {
         maintenance::reindex(self, partition).await
     }
 
+    async fn reindex_in_round(&self, partition: Partition, is_first: bool) -> Result<(u32, u32)> {
+        maintenance::reindex_in_round(self, partition, is_first).await
+    }
+
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         let (news, is_first) = self.topics.listen(topic);
         if is_first {

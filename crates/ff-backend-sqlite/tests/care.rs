@@ -242,6 +242,30 @@ fn a_check_finds_lost_entries_and_reconciling_restores_them() {
     });
 }
 
+#[test]
+fn a_round_removes_entries_that_nothing_declares_when_it_begins() {
+    run(async {
+        let place = Place::new();
+        let backend = place.open().await;
+        create(&backend, b"once").await;
+        drop(backend);
+        let db = rusqlite::Connection::open(place.path("flow.db")).unwrap();
+        let stray = "INSERT INTO entry SELECT list, major + 1, tie, key FROM entry LIMIT 1";
+        assert_eq!(db.execute(stray, []).unwrap(), 1);
+        drop(db);
+
+        let backend = place.open().await;
+        let repaired = async |is_first| {
+            let partition = ff_core::partition::Partition::flow(3);
+            backend.store().reindex_in_round(partition, is_first).await.unwrap().1
+        };
+        assert_eq!(repaired(false).await, 0);
+        assert!(!backend.store().check().await.unwrap().is_sound());
+        assert_eq!(repaired(true).await, 1);
+        is_sound(&backend).await;
+    });
+}
+
 fn size(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().len()
 }

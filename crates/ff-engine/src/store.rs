@@ -155,6 +155,18 @@ pub trait Store: Send + Sync + 'static {
     /// records it looked at and how many entries it repaired.
     fn reindex(&self, partition: Partition) -> impl Future<Output = Result<(u32, u32)>> + Send + '_;
 
+    /// The same for somebody who goes round all partitions again and again. A store that cannot find the entries of one partition by
+    /// themselves may leave those that no record declares alone, and remove them for all partitions at once when `is_first` says that the
+    /// round begins.
+    fn reindex_in_round(
+        &self,
+        partition: Partition,
+        is_first: bool,
+    ) -> impl Future<Output = Result<(u32, u32)>> + Send + '_ {
+        let _ = is_first;
+        self.reindex(partition)
+    }
+
     /// A future that ends at the next commit that may concern the topic, counted from this call. Ending early is allowed, missing a
     /// commit is not.
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()>;
@@ -227,6 +239,14 @@ impl<S: Store> Store for Arc<S> {
 
     fn reindex(&self, partition: Partition) -> impl Future<Output = Result<(u32, u32)>> + Send + '_ {
         S::reindex(self, partition)
+    }
+
+    fn reindex_in_round(
+        &self,
+        partition: Partition,
+        is_first: bool,
+    ) -> impl Future<Output = Result<(u32, u32)>> + Send + '_ {
+        S::reindex_in_round(self, partition, is_first)
     }
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {

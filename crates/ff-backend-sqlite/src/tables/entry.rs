@@ -98,8 +98,8 @@ pub(crate) fn delete_raw(db: &Connection, entry: &RawEntry, key: &[u8]) -> rusql
     ])
 }
 
-/// An entry as it is stored.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// An entry as it is stored, ordered as the table is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RawEntry {
     pub(crate) list: Vec<u8>,
     pub(crate) major: i64,

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use ff_backend_sqlite::SqliteOptions;
+use ff_core::TimestampMs;
 use ff_core::backend::ingress::CreateExecutionArgs;
 use ff_core::ids::ExecutionId;
 use ff_core::state::PublicState;
-use ff_engine::clock::{Clock, SystemClock};
+use ff_engine::clock::{Clock, ManualClock};
 use ff_engine::event::EventBody;
 use ff_engine::records::Record;
 use ff_engine::store::Inspect;
@@ -25,46 +27,54 @@ pub(crate) const ORDERS: &str = "FF_TIMERS_ORDERS";
 /// Half of them delays, half of them deadlines.
 const TIMERS: u16 = 1_000;
 
-/// From when on they come due, after the process has begun to arm them; and for how long.
-const FIRST_MS: u64 = 2_000;
-const SPAN_MS: u64 = 2_000;
+/// Both processes own their clocks: no timer comes due before all are armed, however long that takes.
+const START: TimestampMs = TimestampMs(1_700_000_000_000);
+
+/// The process that gets killed does not get further than to so many of them, which are due one per millisecond; the rest is for the next.
+const REACHED: u16 = 800;
 
 /// The process dies after so many.
 const DIES_AFTER: std::ops::Range<u64> = 100..700;
+
+/// How long to wait for it.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// What the process is to do.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(crate) struct Orders {
     file: PathBuf,
-    /// Whether it arms timers before it serves them.
-    arms: bool,
 }
 
-/// Serves timers until it is killed or told to end; tells how many it has handled whenever that changes.
+/// Arms timers and serves them until it is killed; tells how many it has handled whenever that changes.
 pub(crate) fn work(orders: &Orders) {
     finish(async {
-        let engine = open(SqliteOptions::file(&orders.file)).await;
+        let clock = ManualClock::at(START);
+        let engine = open(SqliteOptions::file(&orders.file).clock(Arc::new(clock.clone()))).await;
         let timers = Timers::start(Arc::clone(&engine), TimerOptions::default());
-        if orders.arms {
-            submit(&engine, (0..TIMERS).map(armed).collect()).await;
-        }
+        submit(&engine, (0..TIMERS).map(armed).collect()).await;
         let mut told = None;
         loop {
+            if clock.now() < due_at(REACHED) {
+                clock.advance(1);
+            }
             let handled = timers.health().handled;
             if told.replace(handled) != Some(handled) {
                 let mut out = std::io::stdout().lock();
                 writeln!(out, "{handled}").and_then(|()| out.flush()).expect("somebody listens");
             }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     });
 }
 
+fn due_at(n: u16) -> TimestampMs {
+    START.plus(1 + u64::from(n))
+}
+
 fn armed(n: u16) -> CreateExecutionArgs {
-    let at = SystemClock::default().now().plus(FIRST_MS + fastrand::u64(..SPAN_MS));
     match n % 2 {
-        0 => CreateExecutionArgs { delay_until: Some(at), ..submission(n) },
-        _ => CreateExecutionArgs { execution_deadline_at: Some(at), ..submission(n) },
+        0 => CreateExecutionArgs { delay_until: Some(due_at(n)), ..submission(n) },
+        _ => CreateExecutionArgs { execution_deadline_at: Some(due_at(n)), ..submission(n) },
     }
 }
 
@@ -72,12 +82,14 @@ fn armed(n: u16) -> CreateExecutionArgs {
 pub(crate) fn run() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("killed.db");
-    let mut child = start(&Orders { file: file.clone(), arms: true })?;
+    let mut child = start(&Orders { file: file.clone() })?;
     let dies_after = fastrand::u64(DIES_AFTER);
-    let before = follow(&mut child, dies_after)?;
+    let followed = child.stdout.take().ok_or_else(|| "no pipe".into()).and_then(|out| follow(out, dies_after));
     child.kill()?;
     child.wait()?;
-    let after = finish(serve_the_rest(SqliteOptions::file(&file)))?;
+    let before = followed?;
+    let clock = ManualClock::at(due_at(TIMERS));
+    let after = finish(serve_the_rest(SqliteOptions::file(&file).clock(Arc::new(clock))))?;
     println!("killed after {before} of {TIMERS} timers; the next process handled {after}");
     Ok(())
 }
@@ -88,16 +100,23 @@ fn start(orders: &Orders) -> Result<Child, Failed> {
     Ok(Command::new(program).env(ORDERS, orders).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
 }
 
-/// Follows the child until it has handled so many.
-fn follow(child: &mut Child, many: u64) -> Result<u64, Failed> {
-    let out = child.stdout.take().ok_or("no pipe")?;
-    for line in BufReader::new(out).lines() {
-        let handled: u64 = line?.parse()?;
-        if handled >= many {
-            return Ok(handled);
+/// Listens until the child has handled so many.
+fn follow(out: ChildStdout, many: u64) -> Result<u64, Failed> {
+    let (told, heard) = mpsc::channel();
+    // Ends with the pipe, and so with the child.
+    std::thread::spawn(move || BufReader::new(out).lines().try_for_each(|line| told.send(line)));
+    let began = Instant::now();
+    loop {
+        let left = PATIENCE.saturating_sub(began.elapsed());
+        match heard.recv_timeout(left) {
+            Ok(line) => match line?.parse()? {
+                handled if handled >= many => return Ok(handled),
+                _ => {}
+            },
+            Err(mpsc::RecvTimeoutError::Timeout) => return Err(format!("{many} timers are handled: in vain").into()),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err("the child ended by itself".into()),
         }
     }
-    Err("the child ended by itself".into())
 }
 
 async fn serve_the_rest(options: SqliteOptions) -> Result<u64, Failed> {

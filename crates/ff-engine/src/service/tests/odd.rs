@@ -46,6 +46,8 @@ pub(super) struct Odd {
     pub(super) left: AtomicU32,
     /// Transactions of this partition misbehave.
     pub(super) odd_home: Mutex<Option<(Partition, Mood)>>,
+    /// Repairs of this partition misbehave.
+    pub(super) odd_reindex: Mutex<Option<(Partition, Mood)>>,
     /// Stands among the terminal executions whenever somebody looks, and is gone by the time it is handled.
     pub(super) phantom: Mutex<Option<Listed>>,
     pub(super) lists: AtomicUsize,
@@ -61,6 +63,7 @@ impl Odd {
             mood: Mood::Panics,
             left: AtomicU32::new(0),
             odd_home: Mutex::default(),
+            odd_reindex: Mutex::default(),
             phantom: Mutex::default(),
             lists: AtomicUsize::new(0),
             trims: AtomicUsize::new(0),
@@ -127,6 +130,7 @@ impl Store for Odd {
     }
 
     async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
+        Self::act_in(&self.odd_reindex, partition).await?;
         self.inner.reindex(partition).await
     }
 

@@ -12,8 +12,9 @@ use ff_core::partition::PartitionCounts;
 use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, KeyName, Metadata, Recorder, SharedString, Unit};
 use serde_json::json;
 
-use super::odd::Odd;
+use super::odd::{Mood, Odd};
 use super::*;
+use crate::clock::Clock;
 use crate::index::{Bounds, Index};
 
 #[tokio::test]
@@ -132,29 +133,73 @@ async fn the_upkeep_keeps_its_turns_when_its_loop_is_started_again() {
     until("the store is tidied", async || engine.store().tidies.load(Ordering::Acquire) == 1).await;
 }
 
-#[tokio::test]
-async fn every_partition_is_reconciled_within_a_round() {
-    let clock = ManualClock::at(START);
+/// An engine with four partitions of flows and one of each other kind, and an execution in each that has lost its index entries.
+async fn in_disorder(clock: &ManualClock) -> Arc<Engine<Odd>> {
     let [flow, other] = [4, 1].map(|count| NonZeroU16::new(count).unwrap());
     let counts = PartitionCounts { flow, budget: other, quota: other };
     let settings = Settings { counts, ..Settings::default() };
-    let engine = Arc::new(Engine::open(memory(&clock), settings).await.unwrap());
+    let engine = Arc::new(Engine::open(Odd::new(memory(clock)), settings).await.unwrap());
     for n in 0..4 {
         delayed(&engine, n, START.plus(1_000_000)).await;
-        engine.store().lose_index_entries(&Key::execution(id(n)));
+        engine.store().inner.lose_index_entries(&Key::execution(id(n)));
     }
-    let in_order = async || engine.store().count(&Index::Created).await.unwrap() == 4;
-    assert!(!in_order().await);
-    let timers =
-        Timers::start(Arc::clone(&engine), TimerOptions { reconcile_every: Duration::from_secs(6), ..quiet() });
-    until_asleep(&timers).await;
-    for step in 0..6 {
-        clock.advance(1_000);
-        let now = START.plus(1_000 * step);
-        until_health(&timers, "the next partition", |health| health.reconcile.last_pass == Some(now)).await;
-        until_asleep(&timers).await;
+    assert_eq!(in_order(&engine).await, 0);
+    engine
+}
+
+async fn in_order(engine: &Engine<Odd>) -> u64 {
+    engine.store().count(&Index::Created).await.unwrap()
+}
+
+/// One round of six partitions takes six seconds.
+fn walking() -> TimerOptions {
+    TimerOptions { reconcile_every: Duration::from_secs(6), ..quiet() }
+}
+
+/// Lets a second pass, and so the turn of one partition.
+async fn one_partition(clock: &ManualClock, timers: &Timers) {
+    let began = clock.now();
+    clock.advance(500);
+    let is_done = |health: &TimerHealth| health.reconcile.last_pass.is_some_and(|at| at >= began);
+    until_health(timers, "the next partition", is_done).await;
+    clock.advance(500);
+}
+
+#[tokio::test]
+async fn every_partition_is_reconciled_within_a_round() {
+    let clock = ManualClock::at(START);
+    let engine = in_disorder(&clock).await;
+    let timers = Timers::start(Arc::clone(&engine), walking());
+    for _ in 0..6 {
+        one_partition(&clock, &timers).await;
     }
-    assert!(in_order().await);
+    assert_eq!(in_order(&engine).await, 4);
+}
+
+#[tokio::test]
+async fn a_process_that_is_started_again_and_again_still_comes_round() {
+    let clock = ManualClock::at(START);
+    let engine = in_disorder(&clock).await;
+    for _ in 0..6 {
+        let timers = Timers::start(Arc::clone(&engine), walking());
+        one_partition(&clock, &timers).await;
+        timers.stop().await;
+    }
+    assert_eq!(in_order(&engine).await, 4);
+}
+
+#[tokio::test]
+async fn a_partition_that_cannot_be_reconciled_holds_up_no_other() {
+    for mood in [Mood::Panics, Mood::Refuses] {
+        let clock = ManualClock::at(START);
+        let engine = in_disorder(&clock).await;
+        *engine.store().odd_reindex.lock().unwrap() = Some((id(1).partition(), mood));
+        let timers = Timers::start(Arc::clone(&engine), walking());
+        for _ in 0..6 {
+            one_partition(&clock, &timers).await;
+        }
+        assert_eq!((in_order(&engine).await, timers.health().restarts()), (3, 0));
+    }
 }
 
 /// Remembers what was recorded, by name and label.
