@@ -119,7 +119,8 @@ async fn a_waitpoint_of_an_earlier_attempt_can_be_taken_over(world: World) {
     let next = world.claim_as("worker-b", LEASE_MS).await.unwrap().expect("reclaimed");
     let outcome = world.backend.suspend(&next, args()).await.unwrap();
     assert!(matches!(outcome, SuspendOutcome::Suspended { .. }), "{outcome:?}");
-    buffer(&world, id, &waiting, "go", "provider").await;
+    let signal = DeliverSignalArgs::new(id, waiting.waitpoint_id, "go", waiting.waitpoint_token.clone());
+    world.backend.deliver_signal(signal).await.unwrap();
     assert_eq!(world.state(id).await, PublicState::Waiting, "what was handed out before still counts");
 }
 

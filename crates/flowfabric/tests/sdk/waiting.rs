@@ -256,7 +256,8 @@ async fn a_parent_sleeps_while_its_children_work() {
     async fn parent(context: Context, _: ()) -> TaskResult<u32> {
         let child = context.spawn::<u32>("child", Task::new("child", &())).await?;
         context.sleep(Duration::from_millis(300)).await?;
-        context.client().run(child.id).signal("go", "go", &()).await?;
+        let run = context.client().run(child.id);
+        context.step("signal", async || run.signal("go", "go", &()).await.map(|_| ())).await?;
         context.join(&child).await
     }
     async fn child(context: Context, _: ()) -> TaskResult<u32> {
