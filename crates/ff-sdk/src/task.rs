@@ -5,11 +5,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_core::Blob;
+use ff_core::backend::EngineBackend;
+use ff_core::error::EngineError;
 use ff_core::ids::{BudgetId, LaneId, QuotaPolicyId};
 use ff_core::policy::{
     BackoffStrategy, ExecutionPolicy, PolicyDocument, RetryPolicy, RoutingRequirements, TimeoutPolicy,
 };
+use ff_core::{Blob, TimestampMs};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -188,9 +190,22 @@ impl Task {
         }
     }
 
+    /// When it may begin, if not right away.
+    pub(crate) async fn start_at(&self, backend: &dyn EngineBackend) -> Result<Option<TimestampMs>, EngineError> {
+        match self.delay {
+            Some(delay) => Ok(Some(engine_time(backend).await?.plus(millis(delay)))),
+            None => Ok(None),
+        }
+    }
+
     pub(crate) fn policy_document(&self) -> Option<PolicyDocument> {
         self.policy.as_ref().map(PolicyDocument::from)
     }
+}
+
+/// The engine's time.
+pub(crate) async fn engine_time(backend: &dyn EngineBackend) -> Result<TimestampMs, EngineError> {
+    Ok(TimestampMs(i64::try_from(backend.server_time_ms().await?).unwrap_or(i64::MAX)))
 }
 
 /// Whole milliseconds, as the engine counts.

@@ -12,7 +12,7 @@ use ff_core::ids::{ExecutionId, FlowId};
 
 use super::{Client, Run, default_lane};
 use crate::error::{Error, Result};
-use crate::task::{Task, millis};
+use crate::task::Task;
 
 /// A graph of tasks to submit.
 #[must_use = "a flow does nothing until it is submitted"]
@@ -118,10 +118,7 @@ async fn node(client: &Client, name: String, task: Task, join: Option<EdgeDepend
         return Err(Error::Setup(format!("node {name:?}: the flow has the idempotency key, not its nodes")));
     }
     let policy = task.policy_document();
-    let delay_until = match task.delay {
-        Some(delay) => Some(client.now().await?.plus(millis(delay))),
-        None => None,
-    };
+    let delay_until = task.start_at(&*client.backend).await?;
     Ok(FlowNode {
         name,
         lane_id: match task.lane {

@@ -13,7 +13,7 @@ use ff_core::backend::EngineBackend;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionOutcome, CreateExecutionResult};
 use ff_core::backend::signals::{DeliverSignalArgs, DeliverSignalResult};
 use ff_core::ids::{ExecutionId, LaneId, Namespace};
-use ff_core::{TimestampMs, trace::TraceContext};
+use ff_core::trace::TraceContext;
 use serde::Serialize;
 
 pub use budgets::Budget;
@@ -24,7 +24,7 @@ pub use run::Run;
 
 use crate::context::Callback;
 use crate::error::{Error, Result};
-use crate::task::{DEFAULT_LANE, JSON, Task, millis};
+use crate::task::{DEFAULT_LANE, JSON, Task};
 
 /// The namespace of clients and workers that name none.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -107,10 +107,7 @@ impl Client {
     async fn submission(&self, task: Task) -> Result<CreateExecutionArgs> {
         task.check()?;
         let policy = task.policy_document();
-        let delay_until = match task.delay {
-            Some(delay) => Some(self.now().await?.plus(millis(delay))),
-            None => None,
-        };
+        let delay_until = task.start_at(&*self.backend).await?;
         let lane = match task.lane {
             Some(lane) => lane,
             None => default_lane()?,
@@ -151,11 +148,6 @@ impl Client {
             ..DeliverSignalArgs::new(callback.execution_id, callback.waitpoint_id, signal, callback.token.clone())
         };
         Ok(self.backend.deliver_signal(args).await?)
-    }
-
-    /// The engine's time.
-    pub(crate) async fn now(&self) -> Result<TimestampMs> {
-        Ok(TimestampMs(i64::try_from(self.backend.server_time_ms().await?).unwrap_or(i64::MAX)))
     }
 }
 

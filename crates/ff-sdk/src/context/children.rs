@@ -10,7 +10,7 @@ use super::Context;
 use crate::client::Ending;
 use crate::error::{TaskError, TaskResult};
 use crate::handler::decode;
-use crate::task::{Task, millis};
+use crate::task::Task;
 
 /// A child, and the type of its result.
 #[derive(Debug)]
@@ -61,10 +61,7 @@ impl Context {
         if task.idempotency_key.is_some() {
             return Err(TaskError::permanent(format!("child {name:?} has its name for a key; it cannot have another")));
         }
-        let delay_until = match task.delay {
-            Some(delay) => Some(self.now().await?.plus(millis(delay))),
-            None => None,
-        };
+        let delay_until = self.asked(task.start_at(self.backend())).await?;
         let policy = task.policy_document();
         Ok(SpawnChild {
             name,

@@ -35,6 +35,7 @@ use crate::client::Client;
 use crate::error::{Stop, TaskError, TaskResult, is_loss};
 use crate::fate::{Fate, Interruption, explain_loss};
 use crate::handler::decode;
+use crate::task::engine_time;
 use crate::worker::reporting::one_line;
 
 /// What a handler can know and do while it runs. Cheap to clone.
@@ -233,8 +234,7 @@ impl Context {
 
     /// The engine's time.
     async fn now(&self) -> TaskResult<TimestampMs> {
-        let ms = self.asked(self.backend().server_time_ms()).await?;
-        Ok(TimestampMs(i64::try_from(ms).unwrap_or(i64::MAX)))
+        self.asked(engine_time(self.backend())).await
     }
 
     /// Refuses to go on once the execution is not this run's any more.

@@ -74,22 +74,18 @@ impl Claimer {
         {
             slots.push(slot);
         }
-        let taken = self.claim(slots.len(), None).await?;
-        if !taken.is_empty() {
+        let is_only_lane = self.shared.lanes.len() == 1;
+        let taken = self.claim(slots.len(), is_only_lane.then_some(self.shared.poll)).await?;
+        if is_only_lane || !taken.is_empty() {
             self.begin_all(taken, slots);
             return Ok(());
         }
-        if self.shared.lanes.len() == 1 {
-            let taken = self.claim(slots.len(), Some(self.shared.poll)).await?;
-            self.begin_all(taken, slots);
-        } else {
-            // A lane without work must not hold slots that another one could use.
-            drop(slots);
-            for handle in self.claim(1, Some(self.shared.poll)).await? {
-                match Arc::clone(&self.slots).try_acquire_owned() {
-                    Ok(slot) => self.begin(handle, slot),
-                    Err(_) => self.give_back(&handle).await,
-                }
+        // A lane without work must not hold slots that another one could use.
+        drop(slots);
+        for handle in self.claim(1, Some(self.shared.poll)).await? {
+            match Arc::clone(&self.slots).try_acquire_owned() {
+                Ok(slot) => self.begin(handle, slot),
+                Err(_) => self.give_back(&handle).await,
             }
         }
         Ok(())

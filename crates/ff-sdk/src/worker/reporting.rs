@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::Shared;
 use crate::error::{Failure, Stop, TaskError, is_loss};
+use crate::task::engine_time;
 
 /// The longest line that is surely taken.
 const MESSAGE_MAX: usize = 200;
@@ -83,7 +84,7 @@ async fn send(shared: &Shared, handle: &Handle, report: &Report) -> Result<(), E
         Report::Fail(failure) => shared.backend.fail(handle, reason(failure), failure.class).await.map(|_| ()),
         Report::GiveBack => shared.backend.delay(handle, TimestampMs::ZERO).await,
         Report::Later => {
-            let now = TimestampMs(i64::try_from(shared.backend.server_time_ms().await?).unwrap_or(i64::MAX));
+            let now = engine_time(&*shared.backend).await?;
             shared.backend.delay(handle, now.plus(LATER_MS)).await
         }
         Report::Nothing => Ok(()),
