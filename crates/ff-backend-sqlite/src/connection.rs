@@ -26,22 +26,26 @@ const READER_CACHE_KIB: u32 = 8_192;
 /// Pages in the write-ahead log at which they are moved into the file.
 const CHECKPOINT_PAGES: u32 = 4_000;
 
-/// Counts the statements of connections.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Statements(Arc<AtomicU64>);
+/// Counts the statements of connections, or does not.
+#[derive(Clone, Debug)]
+pub(crate) struct Statements(Option<Arc<AtomicU64>>);
 
 impl Statements {
+    pub(crate) fn new(counts: bool) -> Self {
+        Self(counts.then(Arc::default))
+    }
+
     /// Counts what a connection runs from now on.
     pub(crate) fn count(&self, db: &mut Connection) -> Result<()> {
-        let statements = Arc::clone(&self.0);
+        let Some(statements) = self.0.clone() else { return Ok(()) };
         let count = move |_: TraceEvent<'_>| {
             statements.fetch_add(1, Ordering::Relaxed);
         };
         db.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(count)).map_err(explain)
     }
 
-    pub(crate) fn so_far(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    pub(crate) fn so_far(&self) -> Option<u64> {
+        Some(self.0.as_ref()?.load(Ordering::Relaxed))
     }
 }
 

@@ -49,6 +49,7 @@ pub struct SqliteOptions {
     pub(crate) busy_timeout: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) young_max: usize,
+    pub(crate) counts_statements: bool,
 }
 
 impl SqliteOptions {
@@ -73,6 +74,7 @@ impl SqliteOptions {
             busy_timeout: Duration::from_secs(10),
             poll_interval: Duration::from_millis(10),
             young_max: 1_024,
+            counts_statements: false,
         }
     }
 
@@ -117,6 +119,13 @@ impl SqliteOptions {
     #[must_use]
     pub const fn young_max(mut self, executions: usize) -> Self {
         self.young_max = executions;
+        self
+    }
+
+    /// Whether to count the statements, for [`SqliteStore::statements`](crate::SqliteStore::statements). It costs a little for each.
+    #[must_use]
+    pub const fn count_statements(mut self, on: bool) -> Self {
+        self.counts_statements = on;
         self
     }
 }
@@ -165,6 +174,7 @@ impl fmt::Debug for SqliteOptions {
             .field("busy_timeout", &self.busy_timeout)
             .field("poll_interval", &self.poll_interval)
             .field("young_max", &self.young_max)
+            .field("counts_statements", &self.counts_statements)
             .finish_non_exhaustive()
     }
 }

@@ -59,7 +59,7 @@ impl SqliteStore {
 
     fn open_blocking(options: SqliteOptions) -> Result<Self> {
         let mut db = open_writer(&options)?;
-        let statements = Statements::default();
+        let statements = Statements::new(options.counts_statements);
         statements.count(&mut db)?;
         let topics = Arc::new(Topics::default());
         let clock = StoreClock::new(Arc::clone(&options.clock));
@@ -84,9 +84,9 @@ impl SqliteStore {
         Ok(Self { readers, writer, topics, clock, options, committed, durability, statements })
     }
 
-    /// How many SQL statements were run since it was opened, by all of its connections.
+    /// How many SQL statements were run since it was opened, by all of its connections; none if they are not counted.
     #[must_use]
-    pub fn statements(&self) -> u64 {
+    pub fn statements(&self) -> Option<u64> {
         self.statements.so_far()
     }
 

@@ -79,11 +79,11 @@ mod told {
         /// Calls `tell` after the log was written, at most once per `pause`; none where the system has no watch left for us.
         pub(crate) fn start(log: &Path, pause: Duration, tell: impl Fn() + Send + 'static) -> Option<Self> {
             let watched = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
-            inotify::add_watch(&watched, log, WatchFlags::MODIFY).ok()?;
+            arm(&watched, log).ok()?;
             let ending = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).ok()?);
             let thread = std::thread::Builder::new().name("ff-sqlite-watch".into()).spawn({
-                let ending = Arc::clone(&ending);
-                move || serve(&watched, &ending, pause, &tell)
+                let (ending, log) = (Arc::clone(&ending), log.to_owned());
+                move || serve(&watched, &log, &ending, pause, &tell)
             });
             Some(Self { ending, thread: Some(thread.ok()?) })
         }
@@ -100,17 +100,24 @@ mod told {
         }
     }
 
-    /// Tells of each write once it can be seen; and once more after the pause, in case that took longer.
-    fn serve(watched: &OwnedFd, ending: &OwnedFd, pause: Duration, tell: &impl Fn()) {
+    /// Has the next write told, and only that one: busy writers would pay for each.
+    fn arm(watched: &OwnedFd, log: &Path) -> rustix::io::Result<()> {
+        inotify::add_watch(watched, log, WatchFlags::MODIFY | WatchFlags::ONESHOT).map(drop)
+    }
+
+    /// Tells of a write once it can be seen; and once more after the pause, for what was written meanwhile.
+    fn serve(watched: &OwnedFd, log: &Path, ending: &OwnedFd, pause: Duration, tell: &impl Fn()) {
         while wait(Some(watched), ending, None) == Some(true) && wait(None, ending, Some(MOMENT)).is_some() {
-            drain(watched);
             tell();
             if wait(None, ending, Some(pause)).is_none() {
                 return;
             }
-            if wait(Some(watched), ending, Some(Duration::ZERO)) == Some(false) {
-                tell();
+            drain(watched);
+            // A log that cannot be watched any longer is compared now and then.
+            if arm(watched, log).is_err() {
+                return;
             }
+            tell();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Ids and randomness, injected so that a seed replays a history.
 
+use std::cell::RefCell;
 use std::sync::Mutex;
 
 use ff_core::TimestampMs;
@@ -17,12 +18,45 @@ pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&self, bytes: &mut [u8]) {
-        if getrandom::fill(bytes).is_err() {
-            // Version 4 UUIDs carry the randomness of their own source.
-            for chunk in bytes.chunks_mut(16) {
-                let random = Uuid::new_v4();
-                chunk.copy_from_slice(&random.as_bytes()[..chunk.len()]);
-            }
+        if bytes.len() > Supply::BYTES {
+            ask(bytes);
+        } else {
+            SUPPLY.with_borrow_mut(|supply| supply.take(bytes));
+        }
+    }
+}
+
+thread_local! {
+    static SUPPLY: RefCell<Supply> = const { RefCell::new(Supply { bytes: [0; Supply::BYTES], left: 0 }) };
+}
+
+/// Random bytes kept ready: asking for each id on its own is a system call each. What was handed out is wiped.
+struct Supply {
+    bytes: [u8; Supply::BYTES],
+    left: usize,
+}
+
+impl Supply {
+    const BYTES: usize = 512;
+
+    fn take(&mut self, wanted: &mut [u8]) {
+        if self.left < wanted.len() {
+            ask(&mut self.bytes);
+            self.left = Self::BYTES;
+        }
+        let taken = &mut self.bytes[self.left - wanted.len()..self.left];
+        wanted.copy_from_slice(taken);
+        taken.fill(0);
+        self.left -= wanted.len();
+    }
+}
+
+fn ask(bytes: &mut [u8]) {
+    if getrandom::fill(bytes).is_err() {
+        // Version 4 UUIDs carry the randomness of their own source.
+        for chunk in bytes.chunks_mut(16) {
+            let random = Uuid::new_v4();
+            chunk.copy_from_slice(&random.as_bytes()[..chunk.len()]);
         }
     }
 }
@@ -82,5 +116,26 @@ impl dyn Entropy {
         #[allow(clippy::cast_precision_loss)]
         let unit = self.uniform((1 << 53) - 1) as f64 / ((1u64 << 53) - 1) as f64;
         unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn what_is_handed_out_does_not_come_again() {
+        let random = |length| {
+            let mut bytes = vec![0; length];
+            SystemEntropy.fill(&mut bytes);
+            bytes
+        };
+        let handed: BTreeSet<Vec<u8>> = (0..1_000).map(|_| random(16)).collect();
+        assert_eq!(handed.len(), 1_000);
+        for length in [Supply::BYTES, Supply::BYTES + 1, 4 * Supply::BYTES] {
+            assert_ne!(random(length), random(length));
+        }
     }
 }

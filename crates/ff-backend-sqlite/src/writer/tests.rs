@@ -60,7 +60,7 @@ fn a_group_that_wrote_nothing_waits_for_the_flush_of_those_before_it() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let options = SqliteOptions::file(&database);
     // A pipe in place of the log: it opens when somebody opens its other end, and it cannot be flushed.
-    let statements = Statements::default();
+    let statements = Statements::new(false);
     let log = FlushedLog { path: pipe.clone(), database, busy_timeout: options.busy_timeout, statements };
     let db = open_writer(&options).unwrap();
     let (clock, topics) = (StoreClock::new(Arc::new(SystemClock::default())), Arc::new(Topics::default()));

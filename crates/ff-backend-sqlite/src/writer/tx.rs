@@ -285,8 +285,8 @@ impl<'d> SqliteTx<'d> {
 
     /// Columns and keys carry their own entries; all others have rows.
     fn move_entries(&mut self, key: &[u8], before: &[Entry], after: &[Entry]) -> Result<()> {
-        let added = after.iter().filter(|entry| !before.contains(entry));
-        if let Some(at) = added.filter_map(awaited_at).min() {
+        let awaited = after.iter().filter_map(|entry| Some((entry, awaited_at(entry)?)));
+        if let Some(at) = awaited.filter(|(entry, _)| !before.contains(entry)).map(|(_, at)| at).min() {
             self.desk.announce_due(at);
         }
         let has_row = |entry: &&Entry| Place::is_rows(&entry.index);

@@ -150,19 +150,21 @@ impl Stream {
     /// Appends a line; nothing before `needed_from` is read again.
     pub(super) fn append(&mut self, db: &Connection, needed_from: u64, line: &[u8]) -> rusqlite::Result<()> {
         let length = u32::try_from(line.len()).unwrap_or(u32::MAX).to_be_bytes();
-        let mut rest = [&length, line].concat();
+        let bytes = [&length, line].concat();
+        let mut rest = bytes.as_slice();
+        let mut slot = Vec::with_capacity(SLOT_BYTES);
         while !rest.is_empty() {
             let (number, room) = (self.end / FILL, FILL as usize - self.filled.len());
-            let later = rest.split_off(rest.len().min(room));
-            let mut slot = Vec::with_capacity(SLOT_BYTES);
+            let (here, later) = rest.split_at(rest.len().min(room));
+            slot.clear();
             slot.extend_from_slice(&number.to_be_bytes());
             slot.extend_from_slice(&needed_from.to_be_bytes());
-            slot.extend_from_slice(&((self.filled.len() + rest.len()) as u16).to_be_bytes());
+            slot.extend_from_slice(&((self.filled.len() + here.len()) as u16).to_be_bytes());
             slot.extend_from_slice(&self.filled);
-            slot.extend_from_slice(&rest);
+            slot.extend_from_slice(here);
             slot.resize(SLOT_BYTES, 0);
             journal::write(db, place(number), &slot)?;
-            self.advance(&rest);
+            self.advance(here);
             rest = later;
         }
         Ok(())
