@@ -1,0 +1,201 @@
+//! Where records are stored, and what is stored there.
+
+use std::sync::Arc;
+
+use ff_core::Result;
+use ff_core::ids::{AttemptIndex, ExecutionId};
+use ff_core::partition::Partition;
+use ff_engine::codec::decode_record;
+use ff_engine::index::Entry;
+use ff_engine::key::{Key, Name};
+use ff_engine::records::Record;
+
+/// The row that a record is stored in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Address {
+    /// The row of an execution, with what stands beside it.
+    Execution(ExecutionId),
+    /// A row of its own.
+    Record(Key),
+}
+
+impl Address {
+    /// Where to look first for the record of a key.
+    pub(crate) fn of(key: &Key) -> Self {
+        match (&key.name, Satellite::of(key)) {
+            (Name::Execution(id) | Name::Fence(id), _) | (_, Some((id, _))) => Self::Execution(*id),
+            _ => Self::Record(key.clone()),
+        }
+    }
+
+    pub(crate) const fn partition(&self) -> Partition {
+        match self {
+            Self::Execution(id) => id.partition(),
+            Self::Record(key) => key.partition,
+        }
+    }
+
+    /// Whether it belongs to an execution.
+    pub(crate) fn is_of(&self, execution: ExecutionId) -> bool {
+        match self {
+            Self::Execution(id) => *id == execution,
+            Self::Record(key) => execution_of(key) == Some(execution),
+        }
+    }
+}
+
+/// The execution that a record belongs to, if it lies in its own row.
+pub(crate) const fn execution_of(key: &Key) -> Option<ExecutionId> {
+    match &key.name {
+        Name::Execution(id)
+        | Name::Fence(id)
+        | Name::Definition(id)
+        | Name::Payload(id)
+        | Name::Outcome(id)
+        | Name::Progress(id)
+        | Name::ExecutionTags(id)
+        | Name::Attempt(id, _)
+        | Name::AttemptUsage(id, _)
+        | Name::Grant(id)
+        | Name::StreamHead(id, _)
+        | Name::Frame(id, ..)
+        | Name::Summary(id, _)
+        | Name::Suspension(id, _)
+        | Name::SignalTally(id)
+        | Name::StepHead(id)
+        | Name::Step(id, ..)
+        | Name::Settlement(id, _)
+        | Name::EdgeGroup(id, _) => Some(*id),
+        _ => None,
+    }
+}
+
+/// Records that stand in the row of their execution: what nearly every execution has or is asked for, while it is small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Satellite {
+    Definition,
+    FirstAttempt,
+    FirstStream,
+    ClaimGrant,
+}
+
+/// Bytes of a record that stands in the row; larger ones would be copied with every change of the execution.
+pub(crate) const ROW_BYTES_MAX: usize = 1_024;
+
+impl Satellite {
+    pub(crate) const ALL: [Self; 4] = [Self::Definition, Self::FirstAttempt, Self::FirstStream, Self::ClaimGrant];
+
+    /// The column of a record, if it is of a kind that has one.
+    pub(crate) const fn of(key: &Key) -> Option<(ExecutionId, Self)> {
+        match key.name {
+            Name::Definition(id) => Some((id, Self::Definition)),
+            Name::Attempt(id, AttemptIndex(0)) => Some((id, Self::FirstAttempt)),
+            Name::StreamHead(id, AttemptIndex(0)) => Some((id, Self::FirstStream)),
+            Name::Grant(id) => Some((id, Self::ClaimGrant)),
+            _ => None,
+        }
+    }
+
+    /// The key of an execution's record.
+    pub(crate) const fn key(self, id: ExecutionId) -> Key {
+        match self {
+            Self::Definition => Key::definition(id),
+            Self::FirstAttempt => Key::attempt(id, AttemptIndex(0)),
+            Self::FirstStream => Key::stream_head(id, AttemptIndex(0)),
+            Self::ClaimGrant => Key::grant(id),
+        }
+    }
+
+    pub(crate) const fn column(self) -> &'static str {
+        match self {
+            Self::Definition => "definition",
+            Self::FirstAttempt => "first_attempt",
+            Self::FirstStream => "first_stream",
+            Self::ClaimGrant => "claim_grant",
+        }
+    }
+}
+
+/// What a column holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Cell {
+    /// There is no such record.
+    #[default]
+    Absent,
+    /// The record, as it is stored.
+    Here(Vec<u8>),
+    /// The record stands in a row of its own.
+    Elsewhere,
+}
+
+impl Cell {
+    /// The cell of a stored column.
+    pub(crate) fn read(column: Option<Vec<u8>>) -> Self {
+        match column {
+            None => Self::Absent,
+            Some(bytes) if bytes.is_empty() => Self::Elsewhere,
+            Some(bytes) => Self::Here(bytes),
+        }
+    }
+
+    /// The column of a cell.
+    pub(crate) fn column(&self) -> Option<&[u8]> {
+        match self {
+            Self::Absent => None,
+            Self::Here(bytes) => Some(bytes),
+            Self::Elsewhere => Some(&[]),
+        }
+    }
+}
+
+/// What a row holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    /// Changes with the row; never 0.
+    pub(crate) version: i64,
+    /// The record, or why it cannot be read.
+    pub(crate) record: Result<Record>,
+    /// As it is stored.
+    pub(crate) body: Arc<[u8]>,
+    /// What stands beside an execution, in the order of [`Satellite`].
+    pub(crate) cells: [Cell; Satellite::ALL.len()],
+}
+
+impl Stored {
+    /// The version of a row that is not there.
+    pub(crate) const NO_VERSION: i64 = 0;
+
+    /// A row as it was read.
+    pub(crate) fn read(key: &Key, version: i64, body: &[u8]) -> Self {
+        Self { version, record: decode_record(key, body), body: body.into(), cells: Default::default() }
+    }
+
+    /// In which indexes its record stands.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        self.record.as_ref().map(Record::entries).unwrap_or_default()
+    }
+}
+
+/// Ownership as a part of an execution.
+pub(crate) fn ownership(record: Record) -> Record {
+    match record {
+        Record::Execution(execution) => execution.ownership().into(),
+        other => other,
+    }
+}
+
+/// Whether records of this kind can stand in an index that does more than follow their keys. Others are written without a look at what
+/// was there.
+pub(crate) const fn may_be_listed(key: &Key) -> bool {
+    !matches!(
+        key.name,
+        Name::Definition(_)
+            | Name::Payload(_)
+            | Name::Outcome(_)
+            | Name::Progress(_)
+            | Name::Attempt(..)
+            | Name::AttemptUsage(..)
+            | Name::Frame(..)
+            | Name::Summary(..)
+    )
+}

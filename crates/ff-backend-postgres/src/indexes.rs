@@ -1,0 +1,306 @@
+//! Which SQL answers which index.
+//!
+//! The hot indexes of executions are SQL indexes over columns; lists whose order is that of their keys are ranges of keys; all
+//! others are rows of the `entry` table.
+
+use std::cmp::Ordering;
+
+use ff_core::cursor::FrameId;
+use ff_core::ids::{AttemptIndex, ExecutionId};
+use ff_core::partition::Partition;
+use ff_engine::codec::{encode_index, encode_key, encode_queue};
+use ff_engine::index::{Bounds, DueKind, Index, Position};
+use ff_engine::key::Key;
+use uuid::Uuid;
+
+use crate::value::Value;
+
+/// Where the entries of an index are.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// In columns of a table of executions.
+    Columns(Columns),
+    /// In the order of the keys of what is listed.
+    Keys(KeyRange),
+    /// In rows of their own.
+    Rows(Vec<u8>),
+}
+
+/// An index over columns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Columns {
+    /// The table that the columns are in.
+    pub(crate) table: &'static str,
+    /// The column that the number of a position stands in; none where only the id decides.
+    pub(crate) major: Option<&'static str>,
+    /// Whether the number is stored with the opposite sign, so that the newest come first.
+    pub(crate) newest_first: bool,
+    /// Conditions that select the list, with `?` for each of the values.
+    pub(crate) filter: &'static str,
+    pub(crate) values: Vec<Value>,
+}
+
+/// Keys that begin alike and go on with the number of a position, then its tie.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct KeyRange {
+    prefix: Vec<u8>,
+    /// Bytes of the number.
+    width: usize,
+    /// The one record of the list that may stand in the row of its execution, and its position.
+    pub(crate) first: Option<(Position, Key)>,
+}
+
+impl KeyRange {
+    fn attempts(execution: ExecutionId) -> Self {
+        let first = Key::attempt(execution, AttemptIndex(0));
+        let range = Self::behind(&first, 4, 4);
+        Self { first: Some((Position::new(0, []), first)), ..range }
+    }
+
+    fn frames(execution: ExecutionId, attempt: AttemptIndex) -> Self {
+        Self::behind(&Key::frame(execution, attempt, FrameId::ZERO), 16, 8)
+    }
+
+    fn behind(first: &Key, tail: usize, width: usize) -> Self {
+        let mut prefix = encode_key(first);
+        prefix.truncate(prefix.len() - tail);
+        Self { prefix, width, first: None }
+    }
+
+    /// The key at a position, or beyond either end.
+    fn at(&self, position: &Position) -> Vec<u8> {
+        let mut key = self.prefix.clone();
+        let Ok(number) = u64::try_from(position.major) else { return key };
+        let bytes = number.to_be_bytes();
+        let (cut, kept) = bytes.split_at(8 - self.width);
+        if cut.iter().any(|byte| *byte != 0) {
+            return self.end();
+        }
+        key.extend_from_slice(kept);
+        key.extend_from_slice(&position.tie);
+        key
+    }
+
+    /// After every key that begins so.
+    fn end(&self) -> Vec<u8> {
+        let mut key = self.prefix.clone();
+        key.extend_from_slice(&[0xff; 32]);
+        key
+    }
+
+    /// Keys after the first and up to the second are within bounds.
+    pub(crate) fn bounds(&self, bounds: &Bounds) -> (Vec<u8>, Vec<u8>) {
+        let low = bounds.after.as_ref().map_or_else(|| self.prefix.clone(), |after| self.at(after));
+        let high = bounds.until.as_ref().map_or_else(|| self.end(), |until| self.at(until));
+        (low, high)
+    }
+
+    /// Where a key of the range stands.
+    pub(crate) fn position(&self, key: &[u8]) -> Option<Position> {
+        let (number, tie) = key.strip_prefix(&*self.prefix)?.split_at_checked(self.width)?;
+        let mut bytes = [0; 8];
+        bytes[8 - self.width..].copy_from_slice(number);
+        Some(Position::new(i64::try_from(u64::from_be_bytes(bytes)).unwrap_or(i64::MAX), tie))
+    }
+}
+
+/// The end of a range of columns: the number, the partition, the uuid.
+struct End {
+    major: i64,
+    partition: i32,
+    uuid: Uuid,
+    /// Whether the position stands at these columns, or just before them because its tie is too short to name an execution.
+    is_exact: bool,
+}
+
+impl End {
+    fn of(position: &Position) -> Self {
+        let mut tie = [0; 18];
+        let length = position.tie.len().min(tie.len());
+        tie[..length].copy_from_slice(&position.tie[..length]);
+        let (partition, uuid) = tie.split_at(2);
+        Self {
+            major: position.major,
+            partition: partition.iter().fold(0, |number, byte| number << 8 | i32::from(*byte)),
+            uuid: Uuid::from_slice(uuid).unwrap_or_default(),
+            is_exact: position.tie.len() >= tie.len(),
+        }
+    }
+
+    /// How columns compare that lie behind it, or up to it.
+    const fn side(&self, is_lower: bool) -> &'static str {
+        match (is_lower, self.is_exact) {
+            (true, true) => ">",
+            (true, false) => ">=",
+            (false, true) => "<=",
+            (false, false) => "<",
+        }
+    }
+}
+
+/// A query that grows, with its parameters.
+pub(crate) struct Query {
+    pub(crate) sql: String,
+    pub(crate) values: Vec<Value>,
+}
+
+impl Query {
+    pub(crate) fn new(sql: String) -> Self {
+        Self { sql, values: Vec::new() }
+    }
+
+    /// Adds conditions, with `?` for each of the values.
+    pub(crate) fn push(&mut self, conditions: &str, values: impl IntoIterator<Item = Value>) {
+        let mut values = values.into_iter();
+        for (at, part) in conditions.split('?').enumerate() {
+            if at > 0 {
+                self.values.extend(values.next());
+                self.sql.push_str(&format!("${}", self.values.len()));
+            }
+            self.sql.push_str(part);
+        }
+    }
+}
+
+impl Columns {
+    /// The conditions, the order and the limit, behind a select list and a table that is called `i`.
+    pub(crate) fn select(&self, query: &mut Query, bounds: &Bounds) {
+        self.filter(query);
+        if let Some(after) = &bounds.after {
+            self.limit_side(query, &End::of(after), true);
+        }
+        if let Some(until) = &bounds.until {
+            self.limit_side(query, &End::of(until), false);
+        }
+        let (forth, back) = if bounds.reverse { ("DESC", "ASC") } else { ("ASC", "DESC") };
+        let by_major =
+            self.major.map(|column| format!("i.{column} {}, ", if self.newest_first { back } else { forth }));
+        let limit = i64::try_from(bounds.limit).unwrap_or(i64::MAX);
+        query.push(
+            &format!(
+                " ORDER BY {}i.partition {forth}, i.uuid {forth} LIMIT ?",
+                by_major.as_deref().unwrap_or_default()
+            ),
+            [Value::Big(limit)],
+        );
+    }
+
+    /// The conditions alone.
+    pub(crate) fn filter(&self, query: &mut Query) {
+        query.push(" WHERE ", []);
+        query.push(self.filter, self.values.clone());
+    }
+
+    fn limit_side(&self, query: &mut Query, end: &End, is_lower: bool) {
+        let side = end.side(is_lower);
+        let (major, place) = (Value::Big(end.major), [Value::Int(end.partition), Value::Id(end.uuid)]);
+        match (self.major, self.newest_first) {
+            (None, _) => match end.major.cmp(&0) {
+                Ordering::Equal => query.push(&format!(" AND (i.partition, i.uuid) {side} (?, ?)"), place),
+                // All stand at number 0: before or after every one of them.
+                before if (before == Ordering::Less) == is_lower => {}
+                _ => query.push(" AND FALSE", []),
+            },
+            (Some(column), false) => {
+                let [partition, uuid] = place;
+                query.push(
+                    &format!(" AND (i.{column}, i.partition, i.uuid) {side} (?, ?, ?)"),
+                    [major, partition, uuid],
+                );
+            }
+            (Some(column), true) => {
+                // The number runs the other way, so the tuple is taken apart.
+                let (loose, strict) = if is_lower { ("<=", "<") } else { (">=", ">") };
+                let number = Value::Big(end.major.saturating_neg());
+                let [partition, uuid] = place;
+                query.push(
+                    &format!(
+                        " AND i.{column} {loose} ? AND (i.{column} {strict} ? OR (i.partition, i.uuid) {side} (?, ?))"
+                    ),
+                    [number.clone(), number, partition, uuid],
+                );
+            }
+        }
+    }
+
+    /// The expression that gives the number of a position.
+    pub(crate) fn number(&self) -> String {
+        match self.major {
+            None => "0::bigint".to_owned(),
+            Some(column) if self.newest_first => format!("-i.{column}"),
+            Some(column) => format!("i.{column}"),
+        }
+    }
+}
+
+fn text(value: &impl ToString) -> Value {
+    Value::Text(value.to_string())
+}
+
+fn partition(partition: Partition) -> Value {
+    Value::Int(i32::from(partition.index()))
+}
+
+const fn columns(major: Option<&'static str>, filter: &'static str, values: Vec<Value>) -> Place {
+    Place::Columns(Columns { table: "execution", major, newest_first: false, filter, values })
+}
+
+const fn newest(table: &'static str, filter: &'static str, values: Vec<Value>) -> Place {
+    Place::Columns(Columns { table, major: Some("created_at"), newest_first: true, filter, values })
+}
+
+impl Place {
+    /// Where the entries of an index are.
+    pub(crate) fn of(index: &Index) -> Self {
+        match index {
+            Index::ExecutionsIn(home) => columns(None, "i.partition = ?", vec![partition(*home)]),
+            Index::Eligible(namespace, lane, class) => {
+                columns(Some("rank"), "i.queue = ?", vec![Value::Bytes(encode_queue(namespace, lane, class))])
+            }
+            Index::EligibleIn(home, lane) => columns(
+                Some("rank"),
+                "i.partition = ? AND i.lane = ? AND i.queue IS NOT NULL",
+                vec![partition(*home), text(lane)],
+            ),
+            Index::Created => newest("created", "TRUE", vec![]),
+            Index::CreatedIn(namespace) => newest("created", "i.namespace = ?", vec![text(namespace)]),
+            Index::LaneState(lane, state) => {
+                newest("execution", "i.lane = ? AND i.state = ?", vec![text(lane), text(state)])
+            }
+            Index::KindState(kind, state) => {
+                newest("execution", "i.kind = ? AND i.state = ?", vec![text(kind), text(state)])
+            }
+            Index::Due(DueKind::LeaseExpiry) => {
+                columns(Some("lease_expires_at"), "i.lease_expires_at IS NOT NULL", vec![])
+            }
+            Index::TerminalIn(home, lane) => columns(
+                Some("completed_at"),
+                "i.partition = ? AND i.lane = ? AND i.completed_at IS NOT NULL",
+                vec![partition(*home), text(lane)],
+            ),
+            Index::Terminal => columns(Some("sweep_from"), "i.sweep_from IS NOT NULL", vec![]),
+            Index::AttemptsOf(execution) => Self::Keys(KeyRange::attempts(*execution)),
+            Index::FramesOf(execution, attempt) => Self::Keys(KeyRange::frames(*execution, *attempt)),
+            other => Self::Rows(encode_index(other)),
+        }
+    }
+
+    /// Whether the entries are rows of their own.
+    pub(crate) const fn is_rows(index: &Index) -> bool {
+        !matches!(
+            index,
+            Index::ExecutionsIn(_)
+                | Index::Eligible(..)
+                | Index::EligibleIn(..)
+                | Index::Created
+                | Index::CreatedIn(_)
+                | Index::LaneState(..)
+                | Index::KindState(..)
+                | Index::Due(DueKind::LeaseExpiry)
+                | Index::TerminalIn(..)
+                | Index::Terminal
+                | Index::AttemptsOf(_)
+                | Index::FramesOf(..)
+        )
+    }
+}

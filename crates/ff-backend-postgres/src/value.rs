@@ -1,0 +1,35 @@
+//! Parameters of statements that are put together while the program runs.
+
+use std::error::Error;
+
+use bytes::BytesMut;
+use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
+use uuid::Uuid;
+
+/// One parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Int(i32),
+    Big(i64),
+    Text(String),
+    Bytes(Vec<u8>),
+    Id(Uuid),
+}
+
+impl ToSql for Value {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Self::Int(value) => value.to_sql(ty, out),
+            Self::Big(value) => value.to_sql(ty, out),
+            Self::Text(value) => value.to_sql(ty, out),
+            Self::Bytes(value) => value.to_sql(ty, out),
+            Self::Id(value) => value.to_sql(ty, out),
+        }
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        matches!(*ty, Type::INT4 | Type::INT8 | Type::TEXT | Type::BYTEA | Type::UUID)
+    }
+
+    to_sql_checked!();
+}

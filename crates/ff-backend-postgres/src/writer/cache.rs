@@ -1,0 +1,89 @@
+//! Rows that were read or written lately. What is here may be old: every commit makes sure that it is not.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ff_engine::key::Name;
+
+use crate::address::{Address, Stored};
+
+/// Locks that users share.
+const SHARDS: usize = 16;
+
+/// Rows of one generation of one shard. What is not asked for during a whole generation is forgotten.
+const GENERATION: usize = 512;
+
+#[derive(Debug, Default)]
+struct Shard {
+    young: HashMap<Address, Arc<Stored>>,
+    old: HashMap<Address, Arc<Stored>>,
+}
+
+impl Shard {
+    fn put(&mut self, address: Address, stored: Arc<Stored>) {
+        self.old.remove(&address);
+        self.young.insert(address, stored);
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+    }
+
+    fn get(&mut self, address: &Address) -> Option<Arc<Stored>> {
+        if let Some(stored) = self.young.get(address) {
+            return Some(Arc::clone(stored));
+        }
+        let (address, stored) = self.old.remove_entry(address)?;
+        self.put(address, Arc::clone(&stored));
+        Some(stored)
+    }
+
+    fn forget(&mut self, address: &Address) {
+        self.young.remove(address);
+        self.old.remove(address);
+    }
+}
+
+/// Rows by where they are.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    shards: Vec<Mutex<Shard>>,
+    hasher: RandomState,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+    }
+}
+
+impl Cache {
+    fn shard(&self, address: &Address) -> MutexGuard<'_, Shard> {
+        let place = self.hasher.hash_one(address) % SHARDS as u64;
+        self.shards[usize::try_from(place).unwrap_or(0)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, address: &Address) -> Option<Arc<Stored>> {
+        self.shard(address).get(address)
+    }
+
+    pub(crate) fn put(&self, address: Address, stored: Arc<Stored>) {
+        if is_worth_keeping(&address) {
+            self.shard(&address).put(address, stored);
+        }
+    }
+
+    pub(crate) fn forget(&self, address: &Address) {
+        self.shard(address).forget(address);
+    }
+}
+
+/// Whether a row is likely to be asked for again, and small.
+const fn is_worth_keeping(address: &Address) -> bool {
+    match address {
+        Address::Execution(_) => true,
+        Address::Record(key) => {
+            !matches!(key.name, Name::Payload(_) | Name::Outcome(_) | Name::Frame(..) | Name::Summary(..) | Name::Step(..))
+        }
+    }
+}

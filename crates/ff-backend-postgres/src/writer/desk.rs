@@ -1,0 +1,269 @@
+//! A place where operations come together: those that wait are decided side by side and committed as one.
+//!
+//! The first try trusts what the process remembers and takes the partitions only for the commit itself, which fails if anything turned out
+//! to be old. The next one takes the partitions first, and then nothing can change under it.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_core::error::ContentionKind;
+use ff_core::partition::Partition;
+use ff_core::{EngineError, Result};
+use ff_engine::store::Reach;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use tokio::sync::mpsc;
+
+use super::batch::{Batch, Decision};
+use super::plan::{self, Plan};
+use super::work::Work;
+use super::Shared;
+use crate::error::{explain, is_conflict, is_stale};
+use crate::session::{Frame, Session};
+use crate::tables;
+
+/// Operations that one commit carries at most.
+const GROUP_MAX: usize = 128;
+
+/// How often a group is tried before it gives up.
+const ATTEMPTS: u32 = 12;
+
+/// The longest pause between two tries.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+pub(super) type Group = Vec<Box<dyn Work>>;
+
+/// Why a group was not committed.
+enum Failure {
+    /// Somebody else was faster; it is to be tried again with these partitions taken first.
+    Stale(BTreeSet<Partition>),
+    /// It could not be written.
+    Refused(EngineError),
+    /// The connection does not work, so nothing is known.
+    Lost(EngineError),
+}
+
+pub(super) struct Desk {
+    shared: Arc<Shared>,
+    session: Option<Session>,
+}
+
+impl Desk {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, session: None }
+    }
+
+    /// Serves what comes, until nobody can send any more.
+    pub(super) async fn serve(mut self, mut jobs: mpsc::UnboundedReceiver<Box<dyn Work>>) {
+        let mut group = Vec::new();
+        while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
+            group.retain(|work| work.is_wanted());
+            let group = std::mem::take(&mut group);
+            if !group.is_empty() {
+                self.run(group).await;
+            }
+        }
+    }
+
+    /// Decides and commits a group; everybody is answered when it is durable.
+    async fn run(&mut self, mut group: Group) {
+        match self.try_hard(&mut group).await {
+            Ok(()) => answer(group, &Ok(())),
+            Err(Failure::Refused(_)) if group.len() > 1 => self.run_singly(group).await,
+            Err(Failure::Refused(error) | Failure::Lost(error)) => answer(group, &Err(error)),
+            Err(Failure::Stale(_)) => answer(group, &Err(EngineError::Contention(ContentionKind::RetryExhausted))),
+        }
+    }
+
+    /// One after another, so that nobody pays for another's trouble.
+    async fn run_singly(&mut self, group: Group) {
+        for work in group {
+            Box::pin(self.run(vec![work])).await;
+        }
+    }
+
+    async fn try_hard(&mut self, group: &mut Group) -> Result<(), Failure> {
+        let mut taken = None;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 1 {
+                tokio::time::sleep(pause(attempt)).await;
+            }
+            match self.attempt(group, taken.as_ref()).await {
+                Err(Failure::Stale(places)) => {
+                    taken.get_or_insert_with(BTreeSet::new).extend(places);
+                }
+                Err(Failure::Lost(error)) => {
+                    self.session = None;
+                    return Err(Failure::Lost(error));
+                }
+                done => return done,
+            }
+        }
+        Err(Failure::Stale(BTreeSet::new()))
+    }
+
+    /// Tries once; with `taken`, after these partitions were taken.
+    async fn attempt(&mut self, group: &mut Group, taken: Option<&BTreeSet<Partition>>) -> Result<(), Failure> {
+        if self.session.as_ref().is_none_or(Session::is_closed) {
+            self.session = Some(self.shared.session().await.map_err(Failure::Lost)?);
+        }
+        let Some(session) = &self.session else { return Ok(()) };
+        if let Some(places) = taken {
+            session.run(Frame::None, &[]).await.map_err(|error| Failure::Lost(explain(error)))?;
+            begin(session, places).await?;
+        }
+        let outcome = decide_and_commit(&self.shared, session, group, taken.is_some()).await;
+        if outcome.is_err() && taken.is_some() && !session.is_closed() {
+            // Whatever is left of the transaction ends here; a connection that cannot even do that is given up.
+            if session.command("ROLLBACK").await.is_err() {
+                self.session = None;
+            }
+        }
+        outcome
+    }
+}
+
+async fn begin(session: &Session, places: &BTreeSet<Partition>) -> Result<(), Failure> {
+    session.command("BEGIN").await.map_err(|error| Failure::Lost(explain(error)))?;
+    match session.query(&plan::lock(places)).await {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let failure = failure(error, places.clone());
+            session.command("ROLLBACK").await.map_err(|error| Failure::Lost(explain(error)))?;
+            Err(failure)
+        }
+    }
+}
+
+async fn decide_and_commit(
+    shared: &Shared,
+    session: &Session,
+    group: &mut Group,
+    is_taken: bool,
+) -> Result<(), Failure> {
+    let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
+    let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere).count();
+    let cache = (!is_taken).then(|| Arc::clone(&shared.cache));
+    let batch = Arc::new(Batch::new(shared.clock.now(), cache, newborn, seekers));
+    decide(&batch, session, group).await.map_err(Failure::Lost)?;
+    let Some(batch) = Arc::into_inner(batch) else { return Ok(()) };
+    let (facts, accepted, newborn) = batch.finish();
+    let plan = Plan::new(&facts, &accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
+    commit(shared, session, plan, group, is_taken).await
+}
+
+async fn commit(
+    shared: &Shared,
+    session: &Session,
+    mut plan: Plan,
+    group: &Group,
+    is_taken: bool,
+) -> Result<(), Failure> {
+    let homes = group.iter().filter(|work| work.reach() == Reach::Home).map(|work| work.home());
+    let places: BTreeSet<Partition> = plan.places.keys().copied().chain(homes).collect();
+    let (news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
+    let expected = plan.addresses();
+    let frame = match (is_taken, plan.writes()) {
+        (true, _) => Frame::End,
+        (false, true) => Frame::Whole,
+        (false, false) if expected.is_empty() => return Ok(()),
+        (false, false) => Frame::None,
+    };
+    match session.run(frame, &plan.into_steps()).await {
+        Ok(rows) => {
+            if let Some(time) = rows.first().and_then(|rows| rows.first()) {
+                shared.clock.observe(tables::cell(time, 0).map_err(Failure::Refused)?);
+            }
+            shared.committed(after, &news);
+            Ok(())
+        }
+        Err(error) => {
+            for address in expected.iter().chain(after.iter().map(|(address, _)| address)) {
+                shared.cache.forget(address);
+            }
+            Err(failure(error, places))
+        }
+    }
+}
+
+fn failure(error: tokio_postgres::Error, places: BTreeSet<Partition>) -> Failure {
+    if is_stale(&error) || is_conflict(&error) {
+        return Failure::Stale(places);
+    }
+    let is_told = error.as_db_error().is_some();
+    let error = explain(error);
+    if is_told { Failure::Refused(error) } else { Failure::Lost(error) }
+}
+
+/// Has every operation decide. Those that look for work, and those that others overtook, go one after another.
+async fn decide(batch: &Arc<Batch>, session: &Session, group: &mut Group) -> Result<()> {
+    let (mut together, mut one_by_one): (Vec<_>, Vec<_>) =
+        group.iter_mut().partition(|work| work.reach() == Reach::Home);
+    let mut decisions = Vec::with_capacity(together.len());
+    drive(batch, session, together.drain(..), &mut decisions).await?;
+    for (work, decision, is_refused) in decisions {
+        if batch.is_fresh(&decision) {
+            batch.accept(decision, is_refused);
+        } else {
+            one_by_one.push(work);
+        }
+    }
+    for work in one_by_one {
+        let mut decisions = Vec::with_capacity(1);
+        drive(batch, session, std::iter::once(work), &mut decisions).await?;
+        for (_, decision, is_refused) in decisions {
+            batch.accept(decision, is_refused);
+        }
+    }
+    Ok(())
+}
+
+type Decided<'w> = (&'w mut Box<dyn Work>, Decision, bool);
+
+/// Runs operations side by side; reads for all of them whenever none can go on without.
+async fn drive<'w>(
+    batch: &Arc<Batch>,
+    session: &Session,
+    works: impl Iterator<Item = &'w mut Box<dyn Work>>,
+    decisions: &mut Vec<Decided<'w>>,
+) -> Result<()> {
+    let mut running: FuturesOrdered<_> = works
+        .map(|work| {
+            let batch = Arc::clone(batch);
+            async move {
+                let (decision, is_refused) = work.run(batch).await?;
+                Ok::<_, EngineError>((work, decision, is_refused))
+            }
+        })
+        .collect();
+    loop {
+        let step = futures_util::future::poll_fn(|cx| {
+            std::task::Poll::Ready(match running.poll_next_unpin(cx) {
+                std::task::Poll::Ready(next) => Some(next),
+                std::task::Poll::Pending => None,
+            })
+        });
+        match step.await {
+            Some(Some(decided)) => decisions.push(decided?),
+            Some(None) => return Ok(()),
+            None if batch.wants() => batch.read(session).await?,
+            // Somebody waits for something else than the store.
+            None => match running.next().await {
+                Some(decided) => decisions.push(decided?),
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+fn answer(group: Group, outcome: &Result<()>) {
+    for work in group {
+        work.answer(outcome.clone());
+    }
+}
+
+/// Longer after each try, and never the same for two who meet.
+fn pause(attempt: u32) -> Duration {
+    let most = Duration::from_millis(1 << attempt.min(6)).min(PAUSE_MAX);
+    most.mul_f64(fastrand::f64())
+}

@@ -1,0 +1,213 @@
+//! One operation's transaction: it reads what the batch knows, and keeps its writes to itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ff_core::backend::layer::BoxFuture;
+use ff_core::error::BugKind;
+use ff_core::{EngineError, Result, TimestampMs};
+use ff_engine::codec::decode_record;
+use ff_engine::event::Event;
+use ff_engine::index::{Bounds, Index, Listed, Position};
+use ff_engine::key::{Key, Name};
+use ff_engine::overlay::Overlay;
+use ff_engine::records::Record;
+use ff_engine::store::{Reach, Tx};
+
+use super::batch::{Batch, Decision};
+use super::changes;
+use crate::address::{Address, Satellite, ownership};
+use crate::indexes::Place;
+use crate::tables::{self, Beside, Entered};
+
+pub(super) struct PostgresTx {
+    batch: Arc<Batch>,
+    reach: Reach,
+    decision: Decision,
+}
+
+impl PostgresTx {
+    pub(super) fn new(batch: Arc<Batch>, reach: Reach) -> Self {
+        Self { batch, reach, decision: Decision::default() }
+    }
+
+    pub(super) fn into_decision(self) -> Decision {
+        self.decision
+    }
+
+    /// Learns everything about keys that is stored.
+    pub(super) async fn prepare(&self, keys: &[Key]) -> Result<()> {
+        self.batch.know(keys.iter().map(Address::of)).await?;
+        let own_row = |key: &&Key| matches!(self.beside(key), Some(Beside::OwnRow));
+        self.batch.know(keys.iter().filter(own_row).map(|key| Address::Record(key.clone()))).await
+    }
+
+    fn beside(&self, key: &Key) -> Option<Beside> {
+        let (id, satellite) = Satellite::of(key)?;
+        Some(tables::beside(self.batch.fact(&Address::Execution(id)).as_deref(), satellite))
+    }
+
+    /// Learns what its writes take the place of.
+    pub(super) async fn prepare_writes(&self) -> Result<()> {
+        let changed: Vec<Key> = self.decision.overlay.changes.keys().cloned().collect();
+        let replaced: Vec<Key> = changed.iter().filter(|key| changes::replaces(key)).cloned().collect();
+        self.prepare(&replaced).await?;
+        // A new row must not hide what was stored beside it without one.
+        let beside: Vec<Key> = changed
+            .iter()
+            .filter_map(|key| match key.name {
+                Name::Execution(id) if self.batch.fact(&Address::Execution(id)).is_none() => Some(id),
+                _ => None,
+            })
+            .flat_map(|id| Satellite::ALL.map(|satellite| satellite.key(id)))
+            .collect();
+        self.prepare(&beside).await
+    }
+
+    /// What is stored, by what is known.
+    fn stored(&self, key: &Key) -> Result<Option<Record>> {
+        let own = || self.batch.fact(&Address::Record(key.clone())).map(|row| row.record.clone()).transpose();
+        match (&key.name, self.beside(key)) {
+            (Name::Execution(id), _) => {
+                self.batch.fact(&Address::Execution(*id)).map(|row| row.record.clone()).transpose()
+            }
+            (_, Some(Beside::Nothing)) => Ok(None),
+            (_, Some(Beside::Bytes(bytes))) => decode_record(key, &bytes).map(Some),
+            (_, Some(Beside::OwnRow) | None) => own(),
+        }
+    }
+
+    /// What was decided before, or else what is stored.
+    fn current(&self, key: &Key) -> Result<Option<Record>> {
+        if let Name::Fence(id) = key.name {
+            return Ok(self.current(&Key::execution(id))?.map(ownership));
+        }
+        match self.batch.decided(key) {
+            Some(decided) => Ok(decided),
+            None => self.stored(key),
+        }
+    }
+
+    async fn fetch(&mut self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        self.prepare(keys).await?;
+        keys.iter()
+            .map(|key| match self.decision.overlay.changes.get(key) {
+                Some(change) => Ok(change.clone()),
+                None => {
+                    self.decision.keys.insert(key.clone());
+                    self.current(key)
+                }
+            })
+            .collect()
+    }
+
+    /// Own writes over those that were decided before.
+    fn overlay(&self) -> Overlay {
+        let mut changes: BTreeMap<Key, Option<Record>> =
+            self.batch.with_accepted(|accepted| accepted.overlay.changes.clone());
+        changes.extend(self.decision.overlay.changes.clone());
+        Overlay { changes, events: Vec::new() }
+    }
+
+    async fn scan(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Record>> {
+        let Some(owner) = index.owner() else { return Err(EngineError::Bug(BugKind::DanglingReference)) };
+        // Its owner first: a range that is read later than the owner's version is at least as new.
+        self.prepare(std::slice::from_ref(&owner)).await?;
+        self.decision.ranges.insert(index.clone());
+        let overlay = self.overlay();
+        let found = if self.batch.is_newborn(&Address::of(&owner)) {
+            Vec::new()
+        } else {
+            self.entered(index, &overlay.widen(bounds)).await?
+        };
+        let mut records = Vec::with_capacity(found.len());
+        for Entered { position, key, .. } in found {
+            if let Some(record) = self.stored(&key)? {
+                self.decision.keys.insert(key);
+                records.push((position, record));
+            }
+        }
+        Ok(overlay.merge(index, bounds, records))
+    }
+
+    /// What stands in an index, with the records known.
+    async fn entered(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Entered>> {
+        let mut page = self.batch.page(index, bounds).await?;
+        if let Place::Keys(range) = Place::of(index)
+            && let Some((position, key)) = range.first
+            && bounds.contains(&position)
+        {
+            self.prepare(std::slice::from_ref(&key)).await?;
+            if matches!(self.beside(&key), Some(Beside::Bytes(_))) {
+                let at = if bounds.reverse { page.len() } else { 0 };
+                page.insert(at, Entered { position, key, row: None });
+                page.truncate(bounds.limit);
+            }
+        }
+        let keys: Vec<Key> = page.iter().map(|entered| entered.key.clone()).collect();
+        self.prepare(&keys).await?;
+        Ok(page)
+    }
+
+    async fn look_up(&mut self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        let this = &*self;
+        let lists = indexes.iter().map(|index| async move {
+            let heads = this.batch.heads(index, bounds).await?;
+            let keys: Vec<Key> = heads.iter().map(|head| head.key.clone()).collect();
+            this.prepare(&keys).await?;
+            let mut listed = Vec::with_capacity(heads.len());
+            for Entered { position, key, .. } in heads {
+                if let Some(record) = this.stored(&key)? {
+                    listed.push(Listed { index: index.clone(), position, record });
+                }
+            }
+            Result::Ok(listed)
+        });
+        let lists = futures_util::future::try_join_all(lists).await?;
+        Ok(merge(lists, bounds))
+    }
+}
+
+/// Several lists, each within bounds, as one.
+pub(crate) fn merge(lists: Vec<Vec<Listed>>, bounds: &Bounds) -> Vec<Listed> {
+    let mut out: Vec<Listed> = lists.into_iter().flatten().collect();
+    let order = |a: &Position, b: &Position| if bounds.reverse { b.cmp(a) } else { a.cmp(b) };
+    out.sort_by(|a, b| order(&a.position, &b.position));
+    out.truncate(bounds.limit);
+    out
+}
+
+impl Tx for PostgresTx {
+    fn now(&self) -> TimestampMs {
+        self.batch.now
+    }
+
+    fn load<'a>(&'a mut self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Option<Record>>>> {
+        Box::pin(self.fetch(keys))
+    }
+
+    fn range<'a>(&'a mut self, index: &'a Index, bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Record>>> {
+        Box::pin(self.scan(index, bounds))
+    }
+
+    fn list<'a>(&'a mut self, indexes: &'a [Index], bounds: &'a Bounds) -> BoxFuture<'a, Result<Vec<Listed>>> {
+        Box::pin(async move {
+            match self.reach {
+                Reach::Home => Err(EngineError::Bug(BugKind::DanglingReference)),
+                Reach::Everywhere => self.look_up(indexes, bounds).await,
+            }
+        })
+    }
+
+    fn put_record(&mut self, record: Record) {
+        self.decision.overlay.changes.insert(record.key(), Some(record));
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.decision.overlay.changes.insert(key, None);
+    }
+
+    fn emit(&mut self, event: Event) {
+        self.decision.overlay.events.push(event);
+    }
+}
