@@ -1,0 +1,195 @@
+-- The first layout: executions with the columns their hot indexes need, every other record by key, index entries, the event log.
+
+-- What the schema is, and which versions of the program can use it.
+CREATE TABLE {schema}.deployment (
+  name  text NOT NULL PRIMARY KEY,
+  value bigint NOT NULL
+);
+
+-- Executions. `version` changes with every write. `body` is the record of state and ownership. The columns between them repeat what
+-- the indexes below sort by, and are NULL where the record does not stand in the index. The columns after `body` are records that hardly any
+-- execution is without, as long as they are small; an empty one is found in the table of records, a NULL one does not exist.
+--
+-- A third of each page stays free, so that a new version of a row finds a place beside the old one. Dead versions of rows that change
+-- many times a second must go soon: cleaning starts at a small share of the table and does not pause. Texts are compared byte by byte,
+-- so that no update of the operating system's languages can change the order of an index.
+CREATE TABLE {schema}.execution (
+  partition        integer NOT NULL,
+  uuid             uuid NOT NULL,
+  version          bigint NOT NULL,
+  lane             text COLLATE "C",
+  kind             text COLLATE "C",
+  state            text COLLATE "C",
+  queue            bytea,
+  rank             bigint,
+  created_at       bigint,
+  lease_expires_at bigint,
+  completed_at     bigint,
+  sweep_from       bigint,
+  body             bytea NOT NULL,
+  definition       bytea,
+  first_attempt    bytea,
+  first_stream     bytea,
+  claim_grant      bytea,
+  PRIMARY KEY (partition, uuid)
+) WITH (
+  fillfactor = 70,
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- Within the same moment entries stand in order of partition and uuid. Lists that show the newest first are read backwards, so that
+-- new entries go to the end.
+CREATE INDEX execution_eligible ON {schema}.execution (queue, rank, partition, uuid) WHERE queue IS NOT NULL;
+CREATE INDEX execution_eligible_in ON {schema}.execution (partition, lane, rank, uuid) WHERE queue IS NOT NULL;
+CREATE INDEX execution_lane_state ON {schema}.execution (lane, state, created_at, partition DESC, uuid DESC) WHERE lane IS NOT NULL;
+CREATE INDEX execution_kind_state ON {schema}.execution (kind, state, created_at, partition DESC, uuid DESC) WHERE kind IS NOT NULL;
+CREATE INDEX execution_lease_expiry ON {schema}.execution (lease_expires_at, partition, uuid) WHERE lease_expires_at IS NOT NULL;
+CREATE INDEX execution_terminal_in ON {schema}.execution (partition, lane, completed_at, uuid) WHERE completed_at IS NOT NULL;
+CREATE INDEX execution_terminal ON {schema}.execution (sweep_from, partition, uuid) WHERE sweep_from IS NOT NULL;
+
+-- When executions were created. Apart from them because this never changes while they do: each new version of a row is entered into
+-- all indexes of its table again.
+CREATE TABLE {schema}.created (
+  created_at bigint NOT NULL,
+  partition  integer NOT NULL,
+  uuid       uuid NOT NULL,
+  namespace  text COLLATE "C" NOT NULL
+) WITH (
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+CREATE UNIQUE INDEX created_order ON {schema}.created (created_at, partition DESC, uuid DESC);
+CREATE INDEX created_order_in ON {schema}.created (namespace, created_at, partition DESC, uuid DESC);
+
+-- Every other record.
+CREATE TABLE {schema}.record (
+  key     bytea NOT NULL PRIMARY KEY,
+  version bigint NOT NULL,
+  body    bytea NOT NULL
+) WITH (
+  fillfactor = 80,
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- Where records stand in all other indexes.
+CREATE TABLE {schema}.entry (
+  list  bytea NOT NULL,
+  major bigint NOT NULL,
+  tie   bytea NOT NULL,
+  key   bytea NOT NULL,
+  PRIMARY KEY (list, major, tie)
+) WITH (
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- What happened. Numbers are given out while transactions run, so that they become visible out of order: see `event_horizon`.
+CREATE TABLE {schema}.event (
+  sequence bigint NOT NULL PRIMARY KEY,
+  at       bigint NOT NULL,
+  body     bytea NOT NULL
+) WITH (
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+-- One number at a time: a session that kept some in store would use them after larger ones were seen.
+CREATE SEQUENCE {schema}.event_sequence AS bigint CACHE 1;
+
+-- Begins the writing part of a transaction: takes its locks, checks that nothing it read has changed, and tells the time. Runs at READ
+-- COMMITTED, where each statement sees what is committed when it begins; so the checks see what the owners of the locks left.
+--
+-- `places` are locked one after the other, in the given order, `shared` or not; callers give them in an order that all of them keep. The schema
+-- has a space of lock numbers of its own. Version 0 stands for a record that must not exist. Raises FF001 when something has changed.
+-- Returns milliseconds since 1970 by the clock of the server.
+CREATE FUNCTION {schema}.enter(
+  places integer[],
+  shared boolean[],
+  writes_events boolean,
+  partitions integer[],
+  uuids uuid[],
+  versions bigint[],
+  keys bytea[],
+  key_versions bigint[]
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $enter$
+DECLARE
+  space   constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  reached bigint;
+BEGIN
+  FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
+    IF shared[at] THEN
+      PERFORM pg_catalog.pg_advisory_xact_lock_shared(space, places[at]);
+    ELSE
+      PERFORM pg_catalog.pg_advisory_xact_lock(space, places[at]);
+    END IF;
+  END LOOP;
+
+  -- One lookup by primary key for each.
+  PERFORM FROM ROWS FROM (pg_catalog.unnest(partitions), pg_catalog.unnest(uuids), pg_catalog.unnest(versions)) AS expected (partition, uuid, version)
+  WHERE expected.version IS DISTINCT FROM COALESCE(
+    (SELECT found.version FROM {schema}.execution AS found WHERE found.partition = expected.partition AND found.uuid = expected.uuid),
+    0
+  );
+  IF FOUND THEN
+    RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+  END IF;
+
+  PERFORM FROM ROWS FROM (pg_catalog.unnest(keys), pg_catalog.unnest(key_versions)) AS expected (key, version)
+  WHERE expected.version IS DISTINCT FROM COALESCE(
+    (SELECT found.version FROM {schema}.record AS found WHERE found.key = expected.key),
+    0
+  );
+  IF FOUND THEN
+    RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+  END IF;
+
+  -- Who reads the log looks for these locks to stay behind the transactions that still write it. The number says that all events of this
+  -- transaction come after it. It is in place before the first of them gets its own, and goes away after the commit is visible.
+  IF writes_events THEN
+    SELECT CASE WHEN numbers.is_called THEN numbers.last_value ELSE 0 END INTO reached FROM {schema}.event_sequence AS numbers;
+    PERFORM pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer);
+  END IF;
+
+  RETURN pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint;
+END
+$enter$;
+
+-- The number up to which the event log is complete: no event up to it can still be committed.
+--
+-- The order of the two steps is what makes that safe. First the last number that was given out; only then the locks of those who write. A
+-- writer whose lock is there holds the answer below its own events. One whose lock is not there yet gets its numbers after it, and so
+-- after the first step: they are larger. One whose lock is gone has committed visibly, or never will.
+--
+-- Each step needs a statement of its own, and so does reading the events: its snapshot must be taken after this function has answered.
+-- In one statement (`WHERE sequence <= event_horizon()`) it would be taken before, and an event between the two would be lost.
+-- A reader goes on after the last event it got, not after this number: one that no commit used may be given out again after a crash.
+CREATE FUNCTION {schema}.event_horizon() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $event_horizon$
+DECLARE
+  space   constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  half    constant bigint := 1073741824;
+  given   bigint;
+  writing bigint;
+BEGIN
+  SELECT CASE WHEN numbers.is_called THEN numbers.last_value ELSE 0 END INTO given FROM {schema}.event_sequence AS numbers;
+
+  -- A lock carries the low 31 bits of its number, which is near the last one: how far it is ahead, from half a round behind to half a
+  -- round before, says which number it is.
+  SELECT min(given + ((held.objid::bigint - given + half) & 2147483647) - half) INTO writing
+  FROM pg_catalog.pg_locks AS held
+  WHERE held.locktype = 'advisory'
+    AND held.database = (SELECT here.oid FROM pg_catalog.pg_database AS here WHERE here.datname = pg_catalog.current_database())
+    AND held.classid = (~space)::pg_catalog.oid
+    AND held.objsubid = 2
+    AND held.granted;
+
+  RETURN LEAST(given, writing);
+END
+$event_horizon$;

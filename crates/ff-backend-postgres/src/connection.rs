@@ -1,0 +1,228 @@
+//! Connections to the server, all with the same settings.
+
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Connect, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType, tokio_postgres as driver,
+};
+use driver::{AsyncMessage, Config, Error};
+use ff_core::{EngineError, Result};
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::task::JoinHandle;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{Trouble, explain, explain_connect};
+use crate::options::PostgresOptions;
+
+/// A connection of a pool, with a cache of prepared statements.
+pub type Client = deadpool_postgres::Client;
+
+/// What a server says without being asked. Ends with the connection.
+pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, Error>> + Send>>;
+
+/// The oldest server that will do, as it counts its versions.
+const SERVER_VERSION_MIN: u32 = 130_000;
+
+/// How long to wait for a connection that somebody else uses.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a new connection may take, handshake and settings included.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What every session of our own pool begins with, in one round trip. Set after the connection stands: poolers refuse parameters that they
+/// do not know while it is made.
+///
+/// Plans are made while tables are empty and kept while they grow. Each statement has an index that fits, so whatever reads a whole
+/// table, or a whole index for a join, is never right for long; and no statement is long enough to be worth compiling.
+///
+/// A transaction that waits for a lock, or is left open by a process that hangs, must not hold up the others for ever. How long a
+/// statement may take is left to the administrator.
+const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
+                       SET jit = off; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'";
+
+/// The same for one transaction only.
+const TRANSACTION: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+                           SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; SET LOCAL lock_timeout = '10s'; \
+                           SET LOCAL idle_in_transaction_session_timeout = '10s'";
+
+/// Connections to one server, shared by everybody in this process.
+#[derive(Clone)]
+pub struct Pool {
+    connections: deadpool_postgres::Pool,
+    /// None for the pool of somebody else.
+    server: Option<Server>,
+    target: String,
+}
+
+/// A connection outside of the pool that hears notifications.
+pub struct Listener {
+    /// Sends statements, `LISTEN` for one. They make way only while somebody asks for messages.
+    pub client: driver::Client,
+    /// What the server says.
+    pub messages: Messages,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("target", &self.target).field("status", &self.connections.status()).finish()
+    }
+}
+
+impl Pool {
+    /// Connections as the options say; makes the first one, so that what is wrong with them shows at once.
+    ///
+    /// # Errors
+    /// One line that says what is wrong and what to do: `InvalidInput` for certificates that cannot be read and for a server that
+    /// is too old, `Transport` for a server that cannot be reached or does not let us in.
+    pub async fn connect(options: &PostgresOptions) -> Result<Self> {
+        let server = Server::new(options)?;
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(server.config.clone(), server.clone(), config);
+        let connections = deadpool_postgres::Pool::builder(manager)
+            .max_size(options.connections)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(WAIT_TIMEOUT))
+            .create_timeout(Some(CREATE_TIMEOUT))
+            .build()
+            .map_err(|error| Trouble::Other(error.to_string()))?;
+        let pool = Self { connections, server: Some(server), target: options.target() };
+        pool.refuse_old_server().await?;
+        Ok(pool)
+    }
+
+    /// The pool of somebody else, whose sessions stay as they are: other parts of the program use them, too, and what we set there would
+    /// hold for them. What we need is set inside our transactions instead and ends with them; see [`Pool::transaction_settings`].
+    ///
+    /// How long to wait for a connection is that pool's affair; without a limit there we wait for ever. It needs a session per
+    /// connection (no pooler in transaction mode), and recycling must not throw prepared statements away (`RecyclingMethod::Fast`,
+    /// `Verified` and `Clean` do not).
+    #[must_use]
+    pub fn from_pool(connections: deadpool_postgres::Pool) -> Self {
+        Self { connections, server: None, target: "the given pool".to_owned() }
+    }
+
+    /// A connection, back in the pool when dropped.
+    ///
+    /// # Errors
+    /// `Transport`: none became free in time, or the server cannot be reached or does not let us in.
+    pub async fn get(&self) -> Result<Client> {
+        self.connections.get().await.map_err(|error| self.explain(error))
+    }
+
+    /// What a transaction begins with, before any statement of ours is prepared or run in it. None for a pool of our own, whose
+    /// sessions have it already.
+    #[must_use]
+    pub const fn transaction_settings(&self) -> Option<&'static str> {
+        if self.server.is_some() { None } else { Some(TRANSACTION) }
+    }
+
+    /// A new connection for `LISTEN`, outside of the pool. None when the pool belongs to somebody else: it does not tell how it
+    /// connects, and hears no notifications itself.
+    ///
+    /// # Errors
+    /// `Transport`: the server cannot be reached or does not let us in.
+    pub async fn listener(&self) -> Result<Option<Listener>> {
+        let Some(server) = &self.server else { return Ok(None) };
+        let connecting = tokio::time::timeout(CREATE_TIMEOUT, server.config.connect(server.tls.clone()));
+        let connected = connecting.await.map_err(|_| self.too_slow())?;
+        let (client, connection) = connected.map_err(|error| explain_connect(error, &self.target))?;
+        let mut connection = Some(connection);
+        let messages = stream::poll_fn(move |context| {
+            let Some(alive) = &mut connection else { return Poll::Ready(None) };
+            let polled = alive.poll_message(context);
+            if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+                // It must not be asked again.
+                connection = None;
+            }
+            polled
+        });
+        Ok(Some(Listener { client, messages: messages.boxed() }))
+    }
+
+    /// Gives no more connections; those in use end when they come back.
+    pub fn close(&self) {
+        self.connections.close();
+    }
+
+    async fn refuse_old_server(&self) -> Result<()> {
+        let row = self.get().await?.query_one("SHOW server_version_num", &[]).await.map_err(explain)?;
+        let told: &str = row.try_get(0).map_err(explain)?;
+        if told.parse().is_ok_and(|version: u32| version >= SERVER_VERSION_MIN) {
+            return Ok(());
+        }
+        Err(EngineError::invalid(format_args!(
+            "the server is Postgres {told}, which is too old: version {} or later is needed. Upgrade it, or use another one",
+            SERVER_VERSION_MIN / 10_000
+        )))
+    }
+
+    fn explain(&self, error: PoolError) -> EngineError {
+        match error {
+            PoolError::Timeout(TimeoutType::Wait) => {
+                let max = self.connections.status().max_size;
+                Trouble::NoneFree { max, waited: self.connections.timeouts().wait.unwrap_or(WAIT_TIMEOUT) }.into()
+            }
+            PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => self.too_slow().into(),
+            PoolError::Backend(error) => explain_connect(error, &self.target),
+            PoolError::Closed => Trouble::Closed.into(),
+            other @ (PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_)) => {
+                Trouble::Other(format!("{} gave no connection: {other}", self.target)).into()
+            }
+        }
+    }
+
+    fn too_slow(&self) -> Trouble {
+        Trouble::Unreachable { target: self.target.clone(), told: "it did not answer in time".to_owned() }
+    }
+}
+
+/// How to reach the server.
+#[derive(Clone)]
+struct Server {
+    config: Config,
+    tls: MakeRustlsConnect,
+}
+
+impl Server {
+    fn new(options: &PostgresOptions) -> Result<Self> {
+        let mut config = options.server.clone();
+        // A socket offers no encryption: to ask for it would be a round trip for nothing, to require it a refusal.
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        config.ssl_mode(if is_local { SslMode::Disable } else { options.tls.mode() });
+        Ok(Self { config, tls: options.tls.connector()? })
+    }
+
+    async fn open(self) -> Result<(driver::Client, JoinHandle<()>), Error> {
+        let (client, connection) = self.config.connect(self.tls).await?;
+        let driven = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to postgres ended");
+            }
+        });
+        match client.batch_execute(SESSION).await {
+            Ok(()) => Ok((client, driven)),
+            Err(error) => {
+                driven.abort();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Connect for Server {
+    fn connect(
+        &self,
+        _config: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(driver::Client, JoinHandle<()>), Error>> + Send + '_>> {
+        Box::pin(self.clone().open())
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a server does not run, in words that say what to do.
+
+use std::io;
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Its programs are not installed.
+    #[error(
+        "PostgreSQL is not installed: neither `pg_config --bindir` nor /usr/lib/postgresql/*/bin nor the PATH has initdb, \
+         postgres and psql. Install the Debian packages postgresql and postgresql-contrib; `make tools` does"
+    )]
+    NotInstalled,
+    /// It refuses to run as root, and nobody else is there.
+    #[error(
+        "PostgreSQL refuses to run as root, and there is no user named postgres. Install the Debian package postgresql, \
+         which creates it, or run as another user"
+    )]
+    NoUser,
+    /// One of its programs failed.
+    #[error("{program} failed: {told}")]
+    Failed {
+        /// The program.
+        program: &'static str,
+        /// The end of what it told.
+        told: String,
+    },
+    /// It runs and accepts no connections.
+    #[error("the server accepts no connections after {seconds} s: {told}")]
+    TooSlow {
+        /// How long it was waited for.
+        seconds: u64,
+        /// The end of its log.
+        told: String,
+    },
+    /// A file or a process could not be had.
+    #[error("cannot {what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Says what was attempted when it failed.
+pub(crate) trait Attempted<T> {
+    fn attempted(self, what: impl Into<String>) -> Result<T, ServerError>;
+}
+
+impl<T> Attempted<T> for io::Result<T> {
+    fn attempted(self, what: impl Into<String>) -> Result<T, ServerError> {
+        self.map_err(|source| ServerError::Io { what: what.into(), source })
+    }
+}

@@ -1,0 +1,8 @@
+//! Real servers for tests and benchmarks: started on demand, alone on their port and in their directory, gone with whoever
+//! started them. For Linux, where a process tells in which directory it works.
+
+pub mod postgres;
+
+mod error;
+
+pub use error::ServerError;
