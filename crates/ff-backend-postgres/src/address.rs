@@ -23,7 +23,8 @@ impl Address {
     /// Where to look first for the record of a key.
     pub(crate) fn of(key: &Key) -> Self {
         match (&key.name, Satellite::of(key)) {
-            (Name::Execution(id) | Name::Fence(id), _) | (_, Some((id, _))) => Self::Execution(*id),
+            (Name::Execution(id) | Name::Fence(id), _) => Self::Execution(*id),
+            (_, Some((id, _))) => Self::Execution(id),
             _ => Self::Record(key.clone()),
         }
     }

@@ -47,9 +47,7 @@ impl StoreClock {
     pub(crate) fn new(given: Option<Arc<dyn Clock>>, server: TimestampMs) -> Self {
         let source = match given {
             Some(clock) => Source::Given(clock),
-            None => {
-                Source::Server(Arc::new(ServerClock { began: Instant::now(), offset: AtomicI64::new(server.0) }))
-            }
+            None => Source::Server(Arc::new(ServerClock { began: Instant::now(), offset: AtomicI64::new(server.0) })),
         };
         Self { source, latest: Arc::new(AtomicI64::new(i64::MIN)) }
     }

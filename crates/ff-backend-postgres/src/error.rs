@@ -119,7 +119,6 @@ pub(crate) fn corrupt(detail: impl std::fmt::Display) -> EngineError {
 }
 
 /// Whether two transactions came into each other's way, so that the same one may pass when it is run again.
-#[cfg_attr(not(test), expect(dead_code, reason = "asked by the writer"))]
 pub(crate) fn is_conflict(error: &Error) -> bool {
     [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED]
         .into_iter()
@@ -127,7 +126,6 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
 }
 
 /// Whether a record was no longer as it was read.
-#[cfg_attr(not(test), expect(dead_code, reason = "asked by the writer"))]
 pub(crate) fn is_stale(error: &Error) -> bool {
     error.code().is_some_and(|code| code.code() == STALE)
 }

@@ -2,13 +2,29 @@
 //!
 //! Needs Postgres 13 or later, and sessions of its own: through a pooler in session mode it works, in transaction mode it does not.
 
+mod address;
+mod clock;
 mod connection;
 mod error;
+mod indexes;
+mod inspect;
+mod maintenance;
+mod news;
 mod options;
 mod schema;
+mod session;
+mod store;
+mod tables;
 mod tls;
+mod value;
+mod view;
+mod writer;
 
 pub use connection::{Client, Listener, Messages, Pool};
 pub use options::{PostgresOptions, SchemaName};
 pub use schema::{MIN_COMPATIBLE, SCHEMA_VERSION, check, prepare};
+pub use store::PostgresStore;
 pub use tls::{Roots, Tls};
+
+/// The engine on Postgres.
+pub type PostgresBackend = ff_engine::Engine<PostgresStore>;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, join3};
 use postgres_types::ToSql;
 use tokio_postgres::{Error, Row};
 
@@ -27,6 +27,14 @@ impl Step {
         self
     }
 
+    /// Goes on with more of the statement.
+    #[must_use]
+    pub(crate) fn and(mut self, more: &str) -> Self {
+        self.sql.push(' ');
+        self.sql.push_str(more);
+        self
+    }
+
     /// Adds parameters that are known by their number only.
     #[must_use]
     pub(crate) fn with_all<T: ToSql + Sync + Send + 'static>(mut self, parameters: Vec<T>) -> Self {
@@ -44,8 +52,6 @@ impl Step {
 pub(crate) enum Frame {
     /// Each statement for itself.
     None,
-    /// All of them at one moment.
-    Snapshot,
     /// All or nothing.
     Whole,
     /// All or nothing, in a transaction that has begun.
@@ -56,7 +62,6 @@ impl Frame {
     const fn begin(self) -> Option<&'static str> {
         match self {
             Self::None | Self::End => None,
-            Self::Snapshot => Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
             Self::Whole => Some("BEGIN"),
         }
     }
@@ -64,7 +69,7 @@ impl Frame {
     const fn end(self) -> Option<&'static str> {
         match self {
             Self::None => None,
-            Self::Snapshot | Self::Whole | Self::End => Some("COMMIT"),
+            Self::Whole | Self::End => Some("COMMIT"),
         }
     }
 }
@@ -110,16 +115,19 @@ impl Session {
                 None => Ok(()),
             }
         };
-        let all = join_all(steps.iter().zip(&statements).map(|(step, statement)| async move {
-            self.client.query(statement, &step.references()).await
-        }));
+        let all = join_all(
+            steps
+                .iter()
+                .zip(&statements)
+                .map(|(step, statement)| async move { self.client.query(statement, &step.references()).await }),
+        );
         let end = async {
             match frame.end() {
                 Some(end) => self.client.batch_execute(end).await,
                 None => Ok(()),
             }
         };
-        let (begun, rows, ended) = futures_util::join!(begin, all, end);
+        let (begun, rows, ended) = join3(begin, all, end).await;
         begun?;
         let rows = rows.into_iter().collect::<Result<_, _>>();
         // A commit of what has failed is a rollback and no error.

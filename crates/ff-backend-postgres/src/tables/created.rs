@@ -1,6 +1,7 @@
 //! When executions were created: kept apart from their rows, which change while this does not.
 
 use ff_core::ids::ExecutionId;
+use ff_core::partition::{Partition, PartitionFamily};
 use ff_engine::index::{Entry, Index};
 use uuid::Uuid;
 
@@ -53,6 +54,11 @@ impl Rows {
         Some(step).filter(|_| !is_empty)
     }
 
+    /// Adds the rows that are missing; gives a row for each.
+    pub(crate) fn restore(self) -> Option<Step> {
+        self.insert().map(|step| step.and("RETURNING 1"))
+    }
+
     pub(crate) fn delete(self) -> Option<Step> {
         let is_empty = self.at.is_empty();
         let step = Step::new(
@@ -64,4 +70,14 @@ impl Rows {
         .with(self.uuids);
         Some(step).filter(|_| !is_empty)
     }
+}
+
+/// Removes what no execution declares, of one partition or of all; gives a row for each.
+pub(crate) fn remove_undeclared(of: Option<Partition>) -> Step {
+    Step::new(
+        "DELETE FROM {s}.created c WHERE ($1::integer IS NULL OR c.partition = $1) AND NOT EXISTS (
+           SELECT FROM {s}.execution e WHERE e.partition = c.partition AND e.uuid = c.uuid AND e.created_at = c.created_at
+         ) RETURNING 1",
+    )
+    .with(of.filter(|of| of.family() == PartitionFamily::Flow).map(|of| i32::from(of.index())))
 }

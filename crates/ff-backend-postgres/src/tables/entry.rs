@@ -105,6 +105,22 @@ impl Rows {
         Some(step).filter(|_| !is_empty)
     }
 
+    /// Adds the entries that are missing or refer to other keys; gives a row for each.
+    pub(crate) fn restore(self) -> Option<Step> {
+        let is_empty = self.lists.is_empty();
+        let step = Step::new(
+            "INSERT INTO {s}.entry AS e (list, major, tie, key)
+             SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[])
+             ON CONFLICT (list, major, tie) DO UPDATE SET key = excluded.key WHERE e.key <> excluded.key
+             RETURNING 1",
+        )
+        .with(self.lists)
+        .with(self.majors)
+        .with(self.ties)
+        .with(self.keys);
+        Some(step).filter(|_| !is_empty)
+    }
+
     /// Removes the entries that still refer to their keys.
     pub(crate) fn delete(self) -> Option<Step> {
         let is_empty = self.lists.is_empty();

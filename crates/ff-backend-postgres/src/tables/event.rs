@@ -11,12 +11,19 @@ use crate::session::Step;
 /// The name of the row that says up to which event the log was trimmed.
 const TRIMMED: &str = "events_trimmed_to";
 
-/// How far the log can be read: where it was trimmed, and up to where nothing is missing.
-pub(crate) fn extent() -> Step {
+/// Up to where nothing is missing. To be asked for before anything is read.
+pub(crate) fn horizon() -> Step {
+    Step::new("SELECT {s}.event_horizon()")
+}
+
+/// Where the log was trimmed, and the last event up to a number: a number that no event has may be given out again after a crash.
+pub(crate) fn extent(until: u64) -> Step {
     Step::new(
-        "SELECT {s}.event_horizon(), coalesce((SELECT value FROM {s}.deployment WHERE name = $1), 0)",
+        "SELECT coalesce((SELECT value FROM {s}.deployment WHERE name = $1), 0),
+           coalesce((SELECT max(sequence) FROM {s}.event WHERE sequence <= $2), 0)",
     )
     .with(TRIMMED)
+    .with(until.cast_signed())
 }
 
 /// Events after one and up to another, oldest first.

@@ -259,3 +259,33 @@ fn by_id(sql: &str, ids: &[ExecutionId]) -> Option<Step> {
     let (partitions, uuids) = columns_of(ids.iter().copied());
     (!ids.is_empty()).then(|| Step::new(sql).with(partitions).with(uuids))
 }
+
+/// Writes the columns of an execution's indexes where they are wrong; gives how many were.
+pub(crate) fn restore(id: ExecutionId, shadow: &Shadow) -> Step {
+    const COLUMNS: [&str; 9] =
+        ["lane", "kind", "state", "created_at", "queue", "rank", "lease_expires_at", "completed_at", "sweep_from"];
+    let parameter = |at: usize| at + 3;
+    let numbered = || COLUMNS.into_iter().enumerate().map(|(at, column)| (column, parameter(at)));
+    let set: Vec<String> = numbered().map(|(column, at)| format!("{column} = ${at}")).collect();
+    let wrong: Vec<String> =
+        numbered().map(|(column, at)| format!("(was.{column} IS DISTINCT FROM ${at})::integer")).collect();
+    let wrong = wrong.join(" + ");
+    Step::new(format!(
+        "UPDATE {{s}}.execution e SET {}
+         FROM (SELECT * FROM {{s}}.execution i WHERE i.partition = $1 AND i.uuid = $2) AS was
+         WHERE e.partition = was.partition AND e.uuid = was.uuid AND {wrong} > 0
+         RETURNING {wrong}",
+        set.join(", ")
+    ))
+    .with(i32::from(id.partition().index()))
+    .with(id.uuid())
+    .with(shadow.lane.clone())
+    .with(shadow.kind.clone())
+    .with(shadow.state)
+    .with(shadow.created_at)
+    .with(shadow.queue.clone())
+    .with(shadow.rank)
+    .with(shadow.lease_expires_at)
+    .with(shadow.completed_at)
+    .with(shadow.sweep_from)
+}

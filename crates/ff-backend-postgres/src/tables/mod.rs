@@ -33,7 +33,7 @@ pub(crate) struct Entered {
 }
 
 /// Reads rows, in one round trip.
-pub(crate) async fn load(session: &Session, frame: Frame, addresses: &[Address]) -> Result<Facts> {
+pub(crate) async fn load(session: &Session, addresses: &[Address]) -> Result<Facts> {
     let mut facts: Facts = addresses.iter().map(|address| (address.clone(), None)).collect();
     let (executions, records) = split(addresses);
     let mut steps = Vec::new();
@@ -43,8 +43,7 @@ pub(crate) async fn load(session: &Session, frame: Frame, addresses: &[Address])
     if !records.is_empty() {
         steps.push(record::load(&records));
     }
-    let frame = if steps.len() > 1 { frame } else { Frame::None };
-    let mut answers = session.run(frame, &steps).await.map_err(explain)?.into_iter();
+    let mut answers = session.run(Frame::None, &steps).await.map_err(explain)?.into_iter();
     if !executions.is_empty() {
         for row in answers.next().unwrap_or_default() {
             let (id, stored) = execution::read(&row, 0)?;

@@ -6,7 +6,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ff_core::error::EngineError;
 use ff_core::ids::ExecutionId;
 use ff_core::{Result, TimestampMs};
 use ff_engine::index::{Bounds, Index, Position};
@@ -179,13 +178,11 @@ impl Batch {
         let wanted = std::mem::take(&mut self.lock().wanted);
         let rows: Vec<Address> = wanted.rows.into_iter().collect::<HashSet<_>>().into_iter().collect();
         let steps: Vec<_> = wanted.pages.iter().map(|(index, bounds, _)| tables::list(index, bounds, true)).collect();
-        let load = async {
-            if rows.is_empty() { Ok(Facts::default()) } else { tables::load(session, Frame::None, &rows).await }
-        };
+        let load = async { if rows.is_empty() { Ok(Facts::default()) } else { tables::load(session, &rows).await } };
         let list = async {
             if steps.is_empty() { Ok(Vec::new()) } else { session.run(Frame::None, &steps).await.map_err(explain) }
         };
-        let (facts, pages) = futures_util::try_join!(load, list)?;
+        let (facts, pages) = futures_util::future::try_join(load, list).await?;
         {
             let mut state = self.lock();
             for (address, fact) in facts {
@@ -275,9 +272,4 @@ fn stored_key(key: &Key) -> Option<Key> {
         Name::Fence(id) => Some(Key::execution(id)),
         _ => None,
     }
-}
-
-/// An error that says nothing about the operations.
-pub(super) fn is_outside(error: &EngineError) -> bool {
-    matches!(error, EngineError::Transport { .. })
 }

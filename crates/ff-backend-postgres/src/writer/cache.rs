@@ -82,8 +82,9 @@ impl Cache {
 const fn is_worth_keeping(address: &Address) -> bool {
     match address {
         Address::Execution(_) => true,
-        Address::Record(key) => {
-            !matches!(key.name, Name::Payload(_) | Name::Outcome(_) | Name::Frame(..) | Name::Summary(..) | Name::Step(..))
-        }
+        Address::Record(key) => !matches!(
+            key.name,
+            Name::Payload(_) | Name::Outcome(_) | Name::Frame(..) | Name::Summary(..) | Name::Step(..)
+        ),
     }
 }

@@ -14,10 +14,10 @@ use ff_engine::store::Reach;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::mpsc;
 
+use super::Shared;
 use super::batch::{Batch, Decision};
 use super::plan::{self, Plan};
 use super::work::Work;
-use super::Shared;
 use crate::error::{explain, is_conflict, is_stale};
 use crate::session::{Frame, Session};
 use crate::tables;
@@ -109,7 +109,6 @@ impl Desk {
         }
         let Some(session) = &self.session else { return Ok(()) };
         if let Some(places) = taken {
-            session.run(Frame::None, &[]).await.map_err(|error| Failure::Lost(explain(error)))?;
             begin(session, places).await?;
         }
         let outcome = decide_and_commit(&self.shared, session, group, taken.is_some()).await;

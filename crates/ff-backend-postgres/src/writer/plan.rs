@@ -96,6 +96,11 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The rows that it depends on.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.expected.keys().cloned().collect()
+    }
+
     /// Whether anything is to be written.
     pub(super) fn writes(&self) -> bool {
         self.places.values().any(|is_written| *is_written) || !self.events.0.is_empty()
@@ -344,7 +349,7 @@ impl Plan {
 }
 
 /// Takes partitions before anything is read.
-pub(super) fn lock(places: &BTreeSet<Partition>) -> Step {
+pub(crate) fn lock(places: &BTreeSet<Partition>) -> Step {
     let numbers: Vec<i32> = places.iter().map(|partition| place(*partition)).collect();
     let shared = vec![false; numbers.len()];
     Step::new("SELECT {s}.enter($1, $2, FALSE, '{}', '{}', '{}', '{}', '{}')").with(numbers).with(shared)

@@ -161,7 +161,7 @@ impl PostgresTx {
                     listed.push(Listed { index: index.clone(), position, record });
                 }
             }
-            Result::Ok(listed)
+            Ok::<_, EngineError>(listed)
         });
         let lists = futures_util::future::try_join_all(lists).await?;
         Ok(merge(lists, bounds))

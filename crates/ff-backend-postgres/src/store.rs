@@ -1,0 +1,190 @@
+//! The store: what the engine asks, and who answers.
+
+use std::sync::Arc;
+
+use ff_core::backend::layer::BoxFuture;
+use ff_core::cursor::EventCursor;
+use ff_core::handle::BackendTag;
+use ff_core::partition::Partition;
+use ff_core::{Result, TimestampMs};
+use ff_engine::alarms::DueNews;
+use ff_engine::event::numbered::Extent;
+use ff_engine::event::{EventPage, numbered};
+use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
+use ff_engine::key::Key;
+use ff_engine::records::Record;
+use ff_engine::store::{Op, Store};
+use ff_engine::topics::Topics;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::clock::StoreClock;
+use crate::connection::Pool;
+use crate::error::{Trouble, explain};
+use crate::maintenance;
+use crate::news::Herald;
+use crate::options::PostgresOptions;
+use crate::schema;
+use crate::session::{Session, Step};
+use crate::tables;
+use crate::view::View;
+use crate::writer::{Shared, Writer};
+
+/// Desks where operations of the same partitions come together. Each uses one connection.
+const DESKS: usize = 4;
+
+/// Records in a database of a Postgres server, shared by any number of processes.
+pub struct PostgresStore {
+    pub(crate) shared: Arc<Shared>,
+    writer: Writer,
+    options: PostgresOptions,
+    /// Those who tell and hear; ended with the store.
+    _messengers: JoinSet<()>,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresStore").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Connects; makes the schema and its layout when they are missing, and brings an older layout up to date.
+    ///
+    /// # Errors
+    /// One line that says what is wrong and what to do: `InvalidInput` for a schema that is not ours or needs another program,
+    /// `Transport` for a server that cannot be reached or does not let us in.
+    pub async fn connect(options: PostgresOptions) -> Result<Self> {
+        let pool = Pool::connect(&options).await?;
+        Self::with_pool(pool, options).await
+    }
+
+    async fn with_pool(pool: Pool, options: PostgresOptions) -> Result<Self> {
+        schema::prepare(&pool, options.schema_name()).await?;
+        let name: Arc<str> = options.schema_name().quoted().into();
+        let server = server_time(&Session::new(pool.get().await?, Arc::clone(&name))).await?;
+        let shared = Arc::new(Shared {
+            clock: StoreClock::new(options.clock.clone(), server),
+            cache: Arc::default(),
+            topics: Arc::default(),
+            herald: Herald::new(),
+            schema: Arc::clone(&name),
+            pool: pool.clone(),
+        });
+        let messengers = messengers(&shared).await?;
+        let writer = Writer::start(&shared, DESKS);
+        Ok(Self { shared, writer, options, _messengers: messengers })
+    }
+
+    /// How it was opened.
+    #[must_use]
+    pub const fn options(&self) -> &PostgresOptions {
+        &self.options
+    }
+
+    pub(crate) async fn view(&self) -> Result<View> {
+        Ok(View { session: self.shared.session().await? })
+    }
+
+    pub(crate) fn topics(&self) -> &Arc<Topics> {
+        &self.shared.topics
+    }
+}
+
+/// Starts those who tell other processes and hear from them; returns when nothing is missed any longer.
+async fn messengers(shared: &Shared) -> Result<JoinSet<()>> {
+    let (began, mut begins) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let (pool, schema, topics) = (&shared.pool, &shared.schema, &shared.topics);
+    tasks.spawn(shared.herald.clone().listen(pool.clone(), Arc::clone(schema), Arc::clone(topics), began));
+    tasks.spawn(shared.herald.clone().serve(pool.clone(), Arc::clone(schema)));
+    begins.wait_for(|began| *began).await.map_err(|_| Trouble::Closed)?;
+    Ok(tasks)
+}
+
+async fn server_time(session: &Session) -> Result<TimestampMs> {
+    let step = Step::new("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint");
+    let rows = session.query(&step).await.map_err(explain)?;
+    rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).map(TimestampMs)
+}
+
+impl Store for PostgresStore {
+    const TAG: BackendTag = BackendTag::Postgres;
+
+    async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
+        self.writer.transact(op).await
+    }
+
+    fn spans_partitions(&self) -> bool {
+        self.options.fast_paths
+    }
+
+    async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        self.view().await?.load(keys).await
+    }
+
+    async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        self.view().await?.list(indexes, bounds).await
+    }
+
+    async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+        self.view().await?.keys(index, bounds).await
+    }
+
+    async fn count(&self, index: &Index) -> Result<u64> {
+        self.view().await?.count(index).await
+    }
+
+    async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
+        let session = self.shared.session().await?;
+        let (horizon, extent) = extent(&session).await?;
+        let cursor = |sequence| numbered::cursor(Self::TAG, sequence);
+        let after = numbered::resume(Self::TAG, after, extent)?;
+        let rows = session.query(&tables::event::after(after, horizon, limit)).await.map_err(explain)?;
+        let events = rows.iter().map(tables::event::read).collect::<Result<Vec<_>>>()?;
+        let next = cursor(events.last().map_or(after, |(sequence, _)| *sequence));
+        Ok(EventPage { events: events.into_iter().map(|(at, event)| (cursor(at), event)).collect(), next })
+    }
+
+    async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
+        let session = self.shared.session().await?;
+        let (horizon, _) = extent(&session).await?;
+        let rows = session.query(&tables::event::trim(before, horizon, limit)).await.map_err(explain)?;
+        let count = rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).and_then(tables::number)?;
+        Ok(usize::try_from(count).unwrap_or(usize::MAX))
+    }
+
+    async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
+        maintenance::reindex(self, partition, Some(partition)).await
+    }
+
+    async fn reindex_in_round(&self, partition: Partition, is_first: bool) -> Result<(u32, u32)> {
+        maintenance::reindex_in_round(self, partition, is_first).await
+    }
+
+    fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
+        self.topics().listen(topic).0
+    }
+
+    fn listen_due(&self) -> DueNews {
+        self.topics().listen_due().0
+    }
+
+    fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+        self.shared.clock.sleep_until(at)
+    }
+
+    async fn now(&self) -> Result<TimestampMs> {
+        Ok(self.shared.clock.now())
+    }
+}
+
+/// Up to where nothing is missing, and what is left of the log up to there.
+async fn extent(session: &Session) -> Result<(u64, Extent)> {
+    let rows = session.query(&tables::event::horizon()).await.map_err(explain)?;
+    let horizon = rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).and_then(tables::number)?;
+    let rows = session.query(&tables::event::extent(horizon)).await.map_err(explain)?;
+    let Some(row) = rows.first() else { return Ok((horizon, Extent { trimmed: 0, last: 0 })) };
+    let (trimmed, last) = (tables::number(tables::cell(row, 0)?)?, tables::number(tables::cell(row, 1)?)?);
+    Ok((horizon, Extent { trimmed, last: last.max(trimmed) }))
+}

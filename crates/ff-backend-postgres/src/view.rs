@@ -1,0 +1,170 @@
+//! Reading at one moment, beside everything that is written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ff_core::Result;
+use ff_engine::codec::decode_record;
+use ff_engine::index::{Bounds, Index, Listed, Position};
+use ff_engine::key::{Key, Name};
+use ff_engine::records::Record;
+
+use crate::address::{Address, Satellite, Stored, ownership};
+use crate::error::explain;
+use crate::indexes::Place;
+use crate::session::Session;
+use crate::tables::{self, Beside, Entered, Facts};
+use crate::writer::merge;
+
+/// A connection that reads.
+pub(crate) struct View {
+    pub(crate) session: Session,
+}
+
+impl View {
+    /// Records by key, at one moment.
+    pub(crate) async fn load(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let addresses: Vec<Address> = keys.iter().map(Address::of).collect();
+        if keys.len() == 1 && Satellite::of(&keys[0]).is_none() {
+            let facts = tables::load(&self.session, &addresses).await?;
+            return keys.iter().map(|key| record(&facts, key)).collect();
+        }
+        self.at_one_moment(self.load_here(keys)).await
+    }
+
+    /// Records by key, in the transaction that is open.
+    pub(crate) async fn load_here(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
+        let facts = self.facts(keys).await?;
+        keys.iter().map(|key| record(&facts, key)).collect()
+    }
+
+    /// Everything about keys that is stored.
+    async fn facts(&self, keys: &[Key]) -> Result<Facts> {
+        if keys.is_empty() {
+            return Ok(Facts::default());
+        }
+        let addresses: Vec<Address> = keys.iter().map(Address::of).collect();
+        let mut facts = tables::load(&self.session, &addresses).await?;
+        let own_rows: Vec<Address> =
+            keys.iter().filter(|key| stands_alone(&facts, key)).map(|key| Address::Record(key.clone())).collect();
+        if !own_rows.is_empty() {
+            facts.extend(tables::load(&self.session, &own_rows).await?);
+        }
+        Ok(facts)
+    }
+
+    /// Records of several indexes in one order.
+    pub(crate) async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
+        let has_rows = |index: &Index| matches!(Place::of(index), Place::Columns(_));
+        let lists = if let [index] = indexes
+            && has_rows(index)
+        {
+            vec![self.list_one(index, bounds).await?]
+        } else {
+            self.at_one_moment(async {
+                let mut lists = Vec::with_capacity(indexes.len());
+                for index in indexes {
+                    lists.push(self.list_one(index, bounds).await?);
+                }
+                Ok(lists)
+            })
+            .await?
+        };
+        Ok(merge(lists, bounds))
+    }
+
+    async fn list_one(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
+        let entered = self.entered(index, bounds, true).await?;
+        let without_row: Vec<Key> =
+            entered.iter().filter(|entered| entered.row.is_none()).map(|entered| entered.key.clone()).collect();
+        let facts = self.facts(&without_row).await?;
+        let mut out = Vec::with_capacity(entered.len());
+        for Entered { position, key, row } in entered {
+            let found = match row {
+                Some(row) => Some(row.record.clone()?),
+                None => record(&facts, &key)?,
+            };
+            out.extend(found.map(|record| Listed { index: index.clone(), position, record }));
+        }
+        Ok(out)
+    }
+
+    async fn entered(&self, index: &Index, bounds: &Bounds, with_rows: bool) -> Result<Vec<Entered>> {
+        let rows = self.session.query(&tables::list(index, bounds, with_rows)).await.map_err(explain)?;
+        let mut page = tables::listed(index, &rows, with_rows)?;
+        if let Place::Keys(range) = Place::of(index)
+            && let Some((position, key)) = range.first
+            && bounds.contains(&position)
+            && self.stands_beside(&key).await?
+        {
+            let at = if bounds.reverse { page.len() } else { 0 };
+            page.insert(at, Entered { position, key, row: None });
+            page.truncate(bounds.limit);
+        }
+        Ok(page)
+    }
+
+    async fn stands_beside(&self, key: &Key) -> Result<bool> {
+        let facts = self.facts(std::slice::from_ref(key)).await?;
+        Ok(matches!(beside(&facts, key), Some(Beside::Bytes(_))))
+    }
+
+    /// Keys of an index.
+    pub(crate) async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
+        let entered = async { self.entered(index, bounds, false).await };
+        let page = if matches!(Place::of(index), Place::Keys(_)) {
+            self.at_one_moment(entered).await?
+        } else {
+            entered.await?
+        };
+        Ok(page.into_iter().map(|entered| (entered.position, entered.key)).collect())
+    }
+
+    /// How many stand in an index.
+    pub(crate) async fn count(&self, index: &Index) -> Result<u64> {
+        let (step, first) = tables::count(index);
+        let counted = async {
+            let rows = self.session.query(&step).await.map_err(explain)?;
+            let count = rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).and_then(tables::number)?;
+            match first {
+                Some(key) => Ok(count + u64::from(self.stands_beside(&key).await?)),
+                None => Ok(count),
+            }
+        };
+        counted.await
+    }
+
+    /// Runs reads that all see the same moment.
+    pub(crate) async fn at_one_moment<T>(&self, reads: impl Future<Output = Result<T>>) -> Result<T> {
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        self.session.command(begin).await.map_err(explain)?;
+        let out = reads.await;
+        self.session.command("COMMIT").await.map_err(explain)?;
+        out
+    }
+}
+
+fn row<'f>(facts: &'f Facts, address: &Address) -> Option<&'f Arc<Stored>> {
+    facts.get(address).and_then(Option::as_ref)
+}
+
+fn beside(facts: &Facts, key: &Key) -> Option<Beside> {
+    let (id, satellite) = Satellite::of(key)?;
+    Some(tables::beside(row(facts, &Address::Execution(id)).map(|row| &**row), satellite))
+}
+
+fn stands_alone(facts: &Facts, key: &Key) -> bool {
+    matches!(beside(facts, key), Some(Beside::OwnRow))
+}
+
+/// The record of a key, by what was read.
+pub(crate) fn record(facts: &HashMap<Address, Option<Arc<Stored>>>, key: &Key) -> Result<Option<Record>> {
+    let stored = |address| row(facts, &address).map(|row| row.record.clone()).transpose();
+    match (&key.name, beside(facts, key)) {
+        (Name::Execution(id), _) => stored(Address::Execution(*id)),
+        (Name::Fence(id), _) => Ok(stored(Address::Execution(*id))?.map(ownership)),
+        (_, Some(Beside::Nothing)) => Ok(None),
+        (_, Some(Beside::Bytes(bytes))) => decode_record(key, &bytes).map(Some),
+        (_, Some(Beside::OwnRow) | None) => stored(Address::Record(key.clone())),
+    }
+}
