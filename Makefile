@@ -19,6 +19,14 @@ if $(2); then printf '==> %s: ok, %d s\n' '$(1)' $$(( $$(date +%s) - begin )); \
 else printf '==> %s: FAILED after %d s\n' '$(1)' $$(( $$(date +%s) - begin )) >&2; exit 1; fi
 endef
 
+# Where tests look for PostgreSQL. Each starts a server of its own, so the package has none to start.
+has_postgres = [ -n "$$(ls "$$(pg_config --bindir 2>/dev/null)"/initdb /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] \
+	|| initdb --version >/dev/null 2>&1
+postgres_cluster_conf := /etc/postgresql-common/createcluster.conf
+no_postgres_cluster = { [ -e $(postgres_cluster_conf) ] \
+	|| { mkdir -p $(dir $(postgres_cluster_conf)) && echo 'create_main_cluster = false' >$(postgres_cluster_conf); }; }
+install_postgres = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql postgresql-contrib
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-21s %s\n", $$1, $$2 }'
@@ -36,15 +44,17 @@ test: ## everything: tools, check, tests, stores at full length, documentation e
 	$(call stage,sqlite crashes,$(MAKE) --no-print-directory sqlite-crashes)
 	$(call stage,sqlite two processes,$(MAKE) --no-print-directory sqlite-two-processes)
 	$(call stage,sqlite trace,$(MAKE) --no-print-directory sqlite-trace)
+	$(call stage,postgres servers,$(MAKE) --no-print-directory postgres-servers)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
-tools: ## install the test runner and the tracer when they are missing
+tools: ## install the test runner, the tracer and PostgreSQL when they are missing
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 	@strace --version >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq strace >/dev/null; }
+	@$(has_postgres) || { $(no_postgres_cluster) && apt-get update -qq && $(install_postgres) >/dev/null; }
 
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
@@ -94,6 +104,10 @@ sqlite-two-processes: ## two processes on one file for a minute
 .PHONY: sqlite-trace
 sqlite-trace: ## a trace of system calls: every answer follows the flush of its group
 	cargo test --locked -q --workspace --test durability -- --nocapture
+
+.PHONY: postgres-servers
+postgres-servers: ## servers for tests: they start, survive a kill, and leave nothing behind
+	cargo test --locked -q -p ff-test-servers --test postgres_server -- --quiet
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

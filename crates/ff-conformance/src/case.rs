@@ -54,7 +54,7 @@ pub fn trials<H: Harness>(prefix: &str, harness: H) -> Vec<Trial> {
 
 /// Runs one case in a world of its own.
 pub(crate) fn run_case<H: Harness>(harness: &H, case: &Case, recorder: &Recorder) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let instance = harness.open().await;
         let backend = Layered { inner: instance.backend, layer: recorder.clone() };

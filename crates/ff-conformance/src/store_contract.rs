@@ -42,7 +42,7 @@ where
     let trial = |(name, check): (&str, Check<S>)| {
         let open = Arc::clone(&open);
         Trial::test(format!("{prefix}store::{name}"), move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move { check(Arc::new(open().await)).await });
             Ok(())
         })

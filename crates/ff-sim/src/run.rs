@@ -106,7 +106,7 @@ pub(crate) fn play_in_turn<S: Inspect>(
     open: impl AsyncFnOnce(Arc<dyn Clock>) -> Result<S>,
     setting: Setting,
 ) -> Result<Played> {
-    let pace = Pace::InTurn(tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(no_runtime)?);
+    let pace = Pace::InTurn(tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_runtime)?);
     let clock = ManualClock::at(START);
     let world = pace.finish(async {
         let store = open(Arc::new(clock.clone())).await?;

@@ -27,11 +27,19 @@ impl Schema {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// The name alone; the schema stays as long as the server.
+    #[must_use]
+    pub fn keep(mut self) -> String {
+        std::mem::take(&mut self.name)
+    }
 }
 
 impl Drop for Schema {
     fn drop(&mut self) {
-        self.sweeper.sweep(&self.name);
+        if !self.name.is_empty() {
+            self.sweeper.sweep(&self.name);
+        }
     }
 }
 
