@@ -129,7 +129,7 @@ async fn a_database_that_does_not_exist_is_named() {
 
 #[tokio::test]
 async fn a_wrong_password_is_refused_and_never_shown() {
-    let mut server = start(PostgresServerOptions::default().durable(true));
+    let mut server = start(PostgresServerOptions::default().setting("synchronous_commit", "on"));
     server.run("CREATE ROLE anna LOGIN PASSWORD 'right'").unwrap();
     let rules = server.data_directory().join("pg_hba.conf");
     let others = fs::read_to_string(&rules).unwrap();
