@@ -122,6 +122,9 @@ CREATE FUNCTION {schema}.enter(
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $enter$
 DECLARE
   space   constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  actual  bigint;
+  wanted  bytea;
+  nth     integer := 0;
   reached bigint;
 BEGIN
   FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
@@ -132,24 +135,23 @@ BEGIN
     END IF;
   END LOOP;
 
-  -- One lookup by primary key for each.
-  PERFORM FROM ROWS FROM (pg_catalog.unnest(partitions), pg_catalog.unnest(uuids), pg_catalog.unnest(versions)) AS expected (partition, uuid, version)
-  WHERE expected.version IS DISTINCT FROM COALESCE(
-    (SELECT found.version FROM {schema}.execution AS found WHERE found.partition = expected.partition AND found.uuid = expected.uuid),
-    0
-  );
-  IF FOUND THEN
-    RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
-  END IF;
+  -- One lookup by primary key after the other: for a few of them that is many times faster than one statement about all.
+  FOR at IN 1 .. pg_catalog.cardinality(partitions) LOOP
+    SELECT stored.version INTO actual FROM {schema}.execution AS stored
+    WHERE stored.partition = partitions[at] AND stored.uuid = uuids[at];
+    IF COALESCE(actual, 0) IS DISTINCT FROM versions[at] THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END LOOP;
 
-  PERFORM FROM ROWS FROM (pg_catalog.unnest(keys), pg_catalog.unnest(key_versions)) AS expected (key, version)
-  WHERE expected.version IS DISTINCT FROM COALESCE(
-    (SELECT found.version FROM {schema}.record AS found WHERE found.key = expected.key),
-    0
-  );
-  IF FOUND THEN
-    RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
-  END IF;
+  -- Not by number: keys differ in length, so that each one would be searched for from the beginning of the array.
+  FOREACH wanted IN ARRAY keys LOOP
+    nth := nth + 1;
+    SELECT stored.version INTO actual FROM {schema}.record AS stored WHERE stored.key = wanted;
+    IF COALESCE(actual, 0) IS DISTINCT FROM key_versions[nth] THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END LOOP;
 
   -- Who reads the log looks for these locks to stay behind the transactions that still write it. The number says that all events of this
   -- transaction come after it. It is in place before the first of them gets its own, and goes away after the commit is visible.
