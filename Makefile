@@ -107,7 +107,7 @@ sqlite-trace: ## a trace of system calls: every answer follows the flush of its 
 
 .PHONY: postgres-servers
 postgres-servers: ## servers for tests: they start, survive a kill, and leave nothing behind
-	cargo test --locked -q -p ff-test-servers --test postgres_server -- --quiet
+	cargo test --locked -q -p ff-test-servers --test postgres_server
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000
