@@ -1,0 +1,30 @@
+//! One server for all cases of a test program, and for each of them a store in a schema of its own.
+
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
+
+use ff_backend_postgres::{PostgresOptions, PostgresStore};
+use ff_core::Result;
+use ff_engine::clock::Clock;
+use ff_test_servers::postgres::{PostgresServer, PostgresServerOptions, Schema};
+
+/// More than a store takes: its pool, one to listen, and those that are just being closed.
+const CONNECTIONS_PER_CASE: u32 = 40;
+
+static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
+    let side_by_side = available_parallelism().map_or(1, usize::from);
+    let connections = CONNECTIONS_PER_CASE * u32::try_from(side_by_side + 1).expect("a handful of processors");
+    let options = PostgresServerOptions::default().durable(false).max_connections(connections);
+    PostgresServer::start(options).unwrap_or_else(|error| panic!("{error}"))
+});
+
+/// The schema of one case.
+pub(crate) fn schema() -> Schema {
+    SERVER.schema().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A store in a schema.
+pub(crate) async fn connect(schema: &str, clock: Arc<dyn Clock>, fast_paths: bool) -> Result<PostgresStore> {
+    let options = PostgresOptions::new(&SERVER.url())?.schema(schema)?;
+    PostgresStore::connect(options.clock(clock).fast_paths(fast_paths)).await
+}
