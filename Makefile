@@ -45,6 +45,8 @@ test: ## everything: tools, check, tests, stores at full length, documentation e
 	$(call stage,sqlite two processes,$(MAKE) --no-print-directory sqlite-two-processes)
 	$(call stage,sqlite trace,$(MAKE) --no-print-directory sqlite-trace)
 	$(call stage,postgres servers,$(MAKE) --no-print-directory postgres-servers)
+	$(call stage,postgres suite,$(MAKE) --no-print-directory postgres-suite)
+	$(call stage,postgres histories,$(MAKE) --no-print-directory postgres-histories)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
@@ -107,7 +109,15 @@ sqlite-trace: ## a trace of system calls: every answer follows the flush of its 
 
 .PHONY: postgres-servers
 postgres-servers: ## servers for tests: they start, survive a kill, and leave nothing behind
-	cargo test --locked -q -p ff-test-servers --test postgres_server -- --quiet
+	cargo test --locked -q -p ff-test-servers --test postgres_server
+
+.PHONY: postgres-suite
+postgres-suite: ## the contract and the suite on Postgres, with and without fast paths
+	cargo test --locked -q -p ff-backend-postgres --test postgres_contract --test postgres_conformance -- --quiet
+
+.PHONY: postgres-histories
+postgres-histories: ## 200 simulated histories on Postgres, with and without fast paths, against the model
+	FF_HISTORIES=200 cargo test --locked -q -p ff-backend-postgres --test postgres_histories -- --nocapture
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

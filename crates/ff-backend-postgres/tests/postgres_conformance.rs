@@ -21,6 +21,7 @@ const BREAKAGE: Breakage<PostgresStore> = Breakage {
         Box::pin(async move { store.lose_index_entries(key).await.expect("the entries can be lost") })
     },
 };
+
 #[async_trait]
 impl Harness for PostgresHarness {
     type Backend = Engine<PostgresStore>;
