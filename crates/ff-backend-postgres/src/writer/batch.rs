@@ -103,7 +103,7 @@ impl Batch {
     }
 
     /// Learns what rows hold.
-    pub(super) async fn know(&self, addresses: impl IntoIterator<Item = Address>) -> Result<()> {
+    pub(super) async fn know(&self, addresses: Vec<Address>) -> Result<()> {
         let read = {
             let mut state = self.lock();
             let mut unknown = Vec::new();

@@ -37,9 +37,9 @@ impl PostgresTx {
 
     /// Learns everything about keys that is stored.
     pub(super) async fn prepare(&self, keys: &[Key]) -> Result<()> {
-        self.batch.know(keys.iter().map(Address::of)).await?;
+        self.batch.know(keys.iter().map(Address::of).collect()).await?;
         let own_row = |key: &&Key| matches!(self.beside(key), Some(Beside::OwnRow));
-        self.batch.know(keys.iter().filter(own_row).map(|key| Address::Record(key.clone()))).await
+        self.batch.know(keys.iter().filter(own_row).map(|key| Address::Record(key.clone())).collect()).await
     }
 
     fn beside(&self, key: &Key) -> Option<Beside> {
