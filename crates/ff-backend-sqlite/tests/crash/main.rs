@@ -3,33 +3,25 @@
 //!
 //! `FF_CRASH_ROUNDS` says how often, `FF_CRASH_SEED` repeats the choices of a run.
 
-#[path = "../support/drain.rs"]
-mod drain;
-mod journal;
-mod load;
-mod model;
-#[path = "../support/seal.rs"]
-mod seal;
-mod verify;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use ff_backend_sqlite::SqliteStore;
+use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
 use ff_engine::{Engine, Settings};
+use ff_test_load::drain;
+use ff_test_load::journal::caller::{self, Manner};
+use ff_test_load::journal::line::Line;
+use ff_test_load::journal::model::Model;
+use ff_test_load::journal::verify::Found;
 use libtest_mimic::{Arguments, Failed, Trial};
-
-use crate::journal::Line;
-use crate::load::Orders;
-use crate::model::Model;
-use crate::verify::Found;
 
 /// Set for the process that gets killed: its orders.
 const ORDERS: &str = "FF_CRASH_ORDERS";
@@ -42,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     if let Ok(orders) = std::env::var(ORDERS) {
-        load::run(&serde_json::from_str(&orders).expect("orders"));
+        work(&serde_json::from_str(&orders).expect("orders"));
         return ExitCode::FAILURE;
     }
     let trials = vec![
@@ -50,6 +42,35 @@ fn main() -> ExitCode {
         Trial::test("a_lost_acknowledgement_would_be_noticed", a_loss),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// How the child is to run.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+struct Orders {
+    file: PathBuf,
+    fast_paths: bool,
+    full: bool,
+    /// How many executions stay young.
+    young_max: usize,
+    manner: Manner,
+}
+
+impl Orders {
+    fn options(&self) -> SqliteOptions {
+        let synchronous = if self.full { Synchronous::Full } else { Synchronous::Normal };
+        let options = SqliteOptions::file(&self.file).fast_paths(self.fast_paths);
+        options.synchronous(synchronous).young_max(self.young_max)
+    }
+}
+
+/// Works until it is killed.
+fn work(orders: &Orders) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    runtime.expect("a runtime").block_on(async {
+        let store = SqliteStore::open(orders.options()).await.expect("the file opens");
+        let backend = Engine::open(store, Settings::default()).await.expect("the engine opens");
+        caller::work(Arc::new(backend), &orders.manner).await;
+    });
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -80,21 +101,18 @@ fn plans(rounds: usize, directory: &Path) -> Vec<Plan> {
     for (number, left) in (0..rounds - heavy).step_by(ROUNDS_PER_FILE).enumerate() {
         let orders = Orders {
             file: directory.join(format!("crash-{number}.db")),
-            seed: 0,
-            round: 0,
             fast_paths: number % 3 != 2,
             // Even without, the operating system has every commit before its answer, and that is all a killed process needs.
             full: number % 4 != 3,
             young_max: [1_000, 4, 40][number % 3],
-            padding: 0,
-            forgets: false,
+            manner: Manner::default(),
         };
         plans.push(Plan { orders, rounds: ROUNDS_PER_FILE.min(rounds - heavy - left), answers: 1..=150 });
     }
     let file = directory.join("heavy.db");
-    let (seed, round) = (0, 0);
-    let orders =
-        Orders { file, seed, round, fast_paths: true, full: true, young_max: 100, padding: 60_000, forgets: false };
+    // With so much in it the log soon has to be moved into the file.
+    let manner = Manner { padding: 60_000, ..Manner::default() };
+    let orders = Orders { file, fast_paths: true, full: true, young_max: 100, manner };
     plans.push(Plan { orders, rounds: heavy, answers: 300..=1_500 });
     plans
 }
@@ -122,9 +140,10 @@ fn rounds() -> Result<(), Failed> {
 
 /// All rounds of one file, and its end.
 fn kill_again_and_again(plan: &Plan, rng: &mut fastrand::Rng, tally: &mut Tally) -> Result<(), String> {
-    let mut model = Model::new(plan.orders.padding);
+    let mut model = Model::new(plan.orders.manner.padding);
     for round in 0..plan.rounds {
-        let orders = Orders { seed: rng.u64(..), round, ..plan.orders.clone() };
+        let manner = Manner { seed: rng.u64(..), round, ..plan.orders.manner.clone() };
+        let orders = Orders { manner, ..plan.orders.clone() };
         let (open, happened) = one_round(&orders, &plan.answers, rng, &mut model)?;
         tally.killed += 1;
         tally.open += open;
@@ -132,7 +151,12 @@ fn kill_again_and_again(plan: &Plan, rng: &mut fastrand::Rng, tally: &mut Tally)
     }
     tally.acknowledged += model.acknowledged;
     finish(async {
-        let (records, _) = drain::everything_ends(plan.orders.options(), &["lane-0", "lane-1"]).await?;
+        let clock = drain::later();
+        let options = plan.orders.options().clock(Arc::new(clock.clone())).synchronous(Synchronous::Normal);
+        let store = SqliteStore::open(options).await.map_err(told)?;
+        let backend = Engine::open(store, Settings::default()).await.map_err(told)?;
+        let (records, _) = drain::everything_ends(&backend, &clock, &caller::LANES.map(str::to_owned)).await?;
+        is_undamaged(backend.store()).await?;
         let left: BTreeSet<Key> = records.iter().map(Record::key).collect();
         let lost: Vec<_> = model.executions.keys().filter(|id| !left.contains(&Key::execution(**id))).collect();
         if lost.is_empty() { Ok(()) } else { Err(format!("lost at the end: {lost:?}")) }
@@ -142,12 +166,11 @@ fn kill_again_and_again(plan: &Plan, rng: &mut fastrand::Rng, tally: &mut Tally)
 fn a_loss() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("crash.db");
-    let (seed, round) = (7, 0);
-    let mut orders =
-        Orders { file, seed, round, fast_paths: true, full: true, young_max: 100, padding: 0, forgets: true };
+    let manner = Manner { seed: 7, forgets: true, ..Manner::default() };
+    let mut orders = Orders { file, fast_paths: true, full: true, young_max: 100, manner };
     let mut model = Model::default();
     for round in 0..ROUNDS_PER_FILE {
-        orders.round = round;
+        orders.manner.round = round;
         match one_round(&orders, &(50..=150), &mut fastrand::Rng::with_seed(round as u64), &mut model) {
             Ok(_) => {}
             Err(why) if why.contains("is Active, not one of [Completed]") => return Ok(()),
@@ -231,11 +254,21 @@ fn wait_for_the_moment(
 fn verify(orders: &Orders, model: &mut Model) -> Result<usize, String> {
     finish(async {
         let store = SqliteStore::open(orders.options()).await.map_err(|error| format!("opening again: {error}"))?;
-        let backend = Engine::open(store, Settings::default()).await.map_err(|error| error.to_string())?;
+        let backend = Engine::open(store, Settings::default()).await.map_err(told)?;
         let found = Found::look(&backend).await?;
-        found.is_sound().await?;
+        found.is_sound()?;
+        is_undamaged(backend.store()).await?;
         found.agrees_with(model).await
     })
+}
+
+async fn is_undamaged(store: &SqliteStore) -> Result<(), String> {
+    let report = store.check().await.map_err(told)?;
+    if report.is_sound() { Ok(()) } else { Err(format!("the file is damaged: {:#?}", report.problems)) }
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 fn finish<T>(future: impl Future<Output = T>) -> T {

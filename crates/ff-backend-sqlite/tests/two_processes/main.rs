@@ -2,29 +2,22 @@
 //!
 //! `FF_LOAD_SECONDS` says for how long.
 
-#[path = "../support/drain.rs"]
-mod drain;
-mod load;
-mod ping;
-mod report;
-#[path = "../support/seal.rs"]
-mod seal;
-
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ff_backend_sqlite::{SqliteOptions, SqliteStore};
-use ff_core::backend::subscriptions::LeaseChange;
+use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use ff_core::ids::ExecutionId;
-use ff_engine::event::{Event, EventBody};
+use ff_engine::store::Inspect;
 use ff_engine::{Engine, Settings};
+use ff_test_load::mixed::report::{Line, Report};
+use ff_test_load::mixed::{self, Shift, work_together};
+use ff_test_load::{drain, feed, owners};
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::load::Orders;
-use crate::report::{Line, Report};
+/// That share a file.
+const PROCESSES: usize = 2;
 
 /// Set for a process of the test: its orders.
 const ORDERS: &str = "FF_LOAD_ORDERS";
@@ -37,7 +30,7 @@ const NEWS_MAX: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     if let Ok(orders) = std::env::var(ORDERS) {
-        load::run(&serde_json::from_str(&orders).expect("orders"));
+        work(&serde_json::from_str(&orders).expect("orders"));
         return ExitCode::SUCCESS;
     }
     if let Some(path) = std::env::var_os(OPEN) {
@@ -51,6 +44,13 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
+/// What a process does, and where.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Orders {
+    file: PathBuf,
+    shift: Shift,
+}
+
 fn finish<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(future)
 }
@@ -59,83 +59,52 @@ fn share_a_file() -> Result<(), Failed> {
     let seconds = std::env::var("FF_LOAD_SECONDS").map_or(5, |text| text.parse().expect("a number"));
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("shared.db");
-    let orders = |process: usize| Orders { file: file.clone(), process, seconds };
-    let mut children = [start(&orders(0))?, start(&orders(1))?];
-    let listening = children.each_mut().map(|child| {
-        let out = child.stdout.take().expect("a pipe");
-        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).collect::<Vec<_>>())
-    });
-    let mut reports = Vec::new();
-    for (mut child, lines) in children.into_iter().zip(listening) {
-        let lines = lines.join().map_err(|_| "nobody listened")?;
-        let status = child.wait()?;
-        reports.push(Report::read(&lines)?);
-        if !status.success() {
-            return Err(format!("a process failed: {status}").into());
-        }
+    let mut commands = Vec::new();
+    for process in 0..PROCESSES {
+        let shift = Shift { process, processes: PROCESSES, seconds };
+        let mut command = Command::new(std::env::current_exe()?);
+        command.env(ORDERS, serde_json::to_string(&Orders { file: file.clone(), shift })?);
+        commands.push(command);
     }
-    let (_, events) = finish(drain::everything_ends(SqliteOptions::file(&file), &load::LANES))?;
+    let reports = work_together(commands)?;
     for (process, report) in reports.iter().enumerate() {
         report.show(process);
     }
-    judge(&reports, &events)
+    finish(judge(&file, &reports))
 }
 
-fn judge(reports: &[Report], events: &[Event]) -> Result<(), Failed> {
+async fn judge(file: &Path, reports: &[Report]) -> Result<(), Failed> {
+    let clock = drain::later();
+    let options = SqliteOptions::file(file).clock(Arc::new(clock.clone())).synchronous(Synchronous::Normal);
+    let backend = Engine::open(SqliteStore::open(options).await?, Settings::default()).await?;
+    let events = backend.store().event_log().await?;
     for report in reports {
         report.has_no_trouble()?;
         report.heard_news_within(NEWS_MAX)?;
+        feed::saw_everything_once(&report.seen, &events)?;
     }
-    nothing_is_claimed_twice(reports)?;
-    nothing_is_owned_twice(events)
+    owners::nothing_is_claimed_twice(reports.iter().flat_map(|report| &report.claims))?;
+    let (_, events) = drain::everything_ends(&backend, &clock, &mixed::lanes(PROCESSES)).await?;
+    owners::nothing_is_owned_twice(&events)?;
+    let check = backend.store().check().await?;
+    if check.is_sound() { Ok(()) } else { Err(format!("the file is damaged: {:#?}", check.problems).into()) }
 }
 
-fn start(orders: &Orders) -> Result<Child, Failed> {
-    let program = std::env::current_exe()?;
-    Ok(Command::new(program).env(ORDERS, serde_json::to_string(orders)?).stdout(Stdio::piped()).spawn()?)
-}
-
-/// Whoever claims gets an epoch that nobody else got.
-fn nothing_is_claimed_twice(reports: &[Report]) -> Result<(), Failed> {
-    let mut owners = BTreeMap::new();
-    for (execution, epoch, worker) in reports.iter().flat_map(|report| &report.claims) {
-        if let Some(other) = owners.insert((*execution, *epoch), worker) {
-            return Err(format!("{execution} was given to {other} and to {worker} with epoch {epoch}").into());
-        }
-    }
-    if owners.is_empty() { Err("nothing was claimed".into()) } else { Ok(()) }
-}
-
-/// An ownership begins only after the one before it has ended.
-fn nothing_is_owned_twice(events: &[Event]) -> Result<(), Failed> {
-    let mut owned: BTreeMap<ExecutionId, u64> = BTreeMap::new();
-    for event in events {
-        let (Some(id), EventBody::Lease(change)) = (event.execution_id, &event.body) else { continue };
-        let begins = match change {
-            LeaseChange::Acquired { lease_epoch, .. } => Some(lease_epoch.0),
-            LeaseChange::Reclaimed { new_lease_epoch, .. } => Some(new_lease_epoch.0),
-            LeaseChange::Expired { .. } | LeaseChange::Revoked { .. } | LeaseChange::Released { .. } => {
-                owned.remove(&id);
-                None
-            }
-            LeaseChange::Renewed { .. } | LeaseChange::ReplayInitiated { .. } => None,
-        };
-        if let Some(epoch) = begins
-            && let Some(other) = owned.insert(id, epoch)
-        {
-            return Err(format!("{id} was owned with epoch {other} and with epoch {epoch}").into());
-        }
-    }
-    Ok(())
+/// Works as ordered.
+fn work(orders: &Orders) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    runtime.expect("a runtime").block_on(async {
+        // Few, so that each process settles what the other has created.
+        let options = SqliteOptions::file(&orders.file).young_max(100);
+        let store = SqliteStore::open(options).await.expect("the file opens");
+        let backend = Engine::open(store, Settings::default()).await.expect("the engine opens");
+        mixed::work(Arc::new(backend), orders.shift).await;
+    });
 }
 
 fn given_twice() -> Result<(), Failed> {
-    let claim = |worker: &str| {
-        let execution = ExecutionId::new(1, uuid::Uuid::nil());
-        let line = Line::Claimed { execution, epoch: 3, worker: worker.to_owned() };
-        Report::read(&[serde_json::to_string(&line).expect("a line")])
-    };
-    match nothing_is_claimed_twice(&[claim("a")?, claim("b")?]) {
+    let claim = |worker: &str| (ExecutionId::new(1, uuid::Uuid::nil()), 3, worker.to_owned());
+    match owners::nothing_is_claimed_twice(&[claim("a"), claim("b")]) {
         Ok(()) => Err("nobody noticed".into()),
         Err(_) => Ok(()),
     }

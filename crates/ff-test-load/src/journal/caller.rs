@@ -1,11 +1,9 @@
-//! The process that gets killed: eight callers in a loop of mixed operations.
+//! Eight callers in a loop of mixed operations, who tell of every call before and after it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_backend_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::attempts::{CancelExecutionArgs, FailureReason};
 use ff_core::backend::claims::ClaimPolicy;
@@ -23,66 +21,80 @@ use ff_core::partition::PartitionCounts;
 use ff_core::policy::{BackoffStrategy, ExecutionPolicy, PolicyDocument, RetryPolicy};
 use ff_core::rules::retry::FailureClass;
 use ff_core::{Blob, EngineError, Result, TimestampMs};
-use ff_engine::{Engine, Settings};
+use ff_engine::Engine;
+use ff_engine::store::Store;
 use uuid::Uuid;
 
-use crate::journal::{Answer, Call, Line, Step};
+use super::line::{Answer, Call, Line, Step};
 use crate::seal::Seal;
 
 /// Callers at once.
-pub(crate) const CALLERS: usize = 8;
+pub const CALLERS: usize = 8;
+
+/// Where they find work: in twos and more they compete for it.
+pub const LANES: [&str; 2] = ["lane-0", "lane-1"];
 
 /// The tag that names what an execution is for.
-pub(crate) const TAG: &str = "test.mark";
+pub const TAG: &str = "test.mark";
 
 /// Longer than the test: leases end only when somebody wants them to.
 const LEASE_MS: u64 = 600_000;
 
+/// How long a claim waits for work, if it does.
+const WAIT_MS: u64 = 300;
+
 /// Executions that a caller holds at most.
 const HELD_MAX: usize = 4;
 
-/// How the child is to run.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Orders {
-    pub(crate) file: PathBuf,
-    pub(crate) seed: u64,
-    pub(crate) round: usize,
-    pub(crate) fast_paths: bool,
-    pub(crate) full: bool,
-    /// How many executions stay young.
-    pub(crate) young_max: usize,
-    /// Bytes that inputs have beyond their mark: with many of them the log soon has to be moved into the file.
-    pub(crate) padding: usize,
+/// How long a caller waits before its next call after one that went unanswered.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// How callers are to work.
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Manner {
+    /// What they choose.
+    pub seed: u64,
+    /// In marks, beside the caller and the call.
+    pub round: usize,
+    /// The number of the first of them.
+    pub first: usize,
+    /// Bytes that inputs have beyond their mark.
+    pub padding: usize,
     /// Whether completions are acknowledged and not made: a store that forgets.
-    pub(crate) forgets: bool,
+    pub forgets: bool,
+    /// Whether calls may fail in a way that leaves open what became of them, and some claims wait for work: the store is behind a
+    /// connection that is lost now and then.
+    pub is_remote: bool,
 }
 
-impl Orders {
-    pub(crate) fn options(&self) -> SqliteOptions {
-        let synchronous = if self.full { Synchronous::Full } else { Synchronous::Normal };
-        let options = SqliteOptions::file(&self.file).fast_paths(self.fast_paths);
-        options.synchronous(synchronous).young_max(self.young_max)
+/// Works until the process is killed.
+///
+/// # Panics
+/// When the store does not work at the beginning.
+pub async fn work<S: Store>(backend: Arc<Engine<S>>, manner: &Manner) {
+    let seal = Seal::of(&backend).await;
+    seed_secret(&*backend).await;
+    let numbers = manner.first..manner.first + CALLERS;
+    let callers = numbers.map(|number| Caller::new(number, manner, backend.clone(), seal.clone()));
+    for caller in callers.collect::<Vec<_>>() {
+        tokio::spawn(caller.work());
+    }
+    loop {
+        // Delays of retries end here; what fails now is due the next time, too.
+        match backend.run_due(TimestampMs(i64::MAX), 100).await {
+            Err(error) if manner.is_remote && !is_open(&error) => {
+                Line::Trouble { caller: usize::MAX, error: format!("run_due: {error:?}") }.tell();
+            }
+            _ => {}
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Works until it is killed.
-pub(crate) fn run(orders: &Orders) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
-    runtime.expect("a runtime").block_on(async {
-        let store = SqliteStore::open(orders.options()).await.expect("the file opens");
-        let backend = Arc::new(Engine::open(store, Settings::default()).await.expect("the engine opens"));
-        let seal = Seal::of(&backend).await;
-        seed_secret(&*backend).await;
-        let callers = (0..CALLERS).map(|number| Caller::new(number, orders, backend.clone(), seal.clone()));
-        for caller in callers.collect::<Vec<_>>() {
-            tokio::spawn(caller.work());
-        }
-        loop {
-            // Delays of retries end here; what fails now is due the next time, too.
-            let _ = backend.run_due(TimestampMs(i64::MAX), 100).await;
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
+/// Whether an error leaves open what became of a call, and says that it may be made again.
+#[must_use]
+pub const fn is_open(error: &EngineError) -> bool {
+    matches!(error, EngineError::Transport { retryable: true, .. })
 }
 
 /// Suspensions need a secret that signs their tokens.
@@ -108,6 +120,7 @@ struct Caller {
     worker: String,
     padding: usize,
     forgets: bool,
+    is_remote: bool,
     calls: usize,
     held: Vec<Held>,
     suspended: Vec<(Held, DeliverSignalArgs)>,
@@ -115,18 +128,18 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(number: usize, orders: &Orders, backend: Arc<dyn EngineBackend>, seal: Seal) -> Self {
+    fn new(number: usize, manner: &Manner, backend: Arc<dyn EngineBackend>, seal: Seal) -> Self {
         Self {
             number,
-            round: orders.round,
-            rng: fastrand::Rng::with_seed(orders.seed ^ (number as u64 + 1)),
+            round: manner.round,
+            rng: fastrand::Rng::with_seed(manner.seed ^ (number as u64 + 1)),
             backend,
             seal,
-            // Callers compete for work in twos and more.
-            lane: LaneId::new(format!("lane-{}", number % 2)).expect("a lane"),
-            worker: format!("worker-{number}-{}", orders.round),
-            padding: orders.padding,
-            forgets: orders.forgets,
+            lane: LaneId::new(LANES[number % LANES.len()]).expect("a lane"),
+            worker: format!("worker-{number}-{}", manner.round),
+            padding: manner.padding,
+            forgets: manner.forgets,
+            is_remote: manner.is_remote,
             calls: 0,
             held: Vec::new(),
             suspended: Vec::new(),
@@ -136,10 +149,14 @@ impl Caller {
 
     async fn work(mut self) {
         loop {
-            if let Err(error) = self.next().await {
-                Line::Trouble { caller: self.number, error: format!("{error:?}") }.tell();
+            let Err(error) = self.next().await else { continue };
+            let (caller, told) = (self.number, format!("{error:?}"));
+            if !self.is_remote || !is_open(&error) {
+                Line::Trouble { caller, error: told }.tell();
                 return;
             }
+            Line::Unanswered { caller, error: told }.tell();
+            tokio::time::sleep(BREATH).await;
         }
     }
 
@@ -250,7 +267,8 @@ impl Caller {
         let worker = WorkerId::new("crash").expect("a worker");
         let instance = WorkerInstanceId::new(&self.worker).expect("an instance");
         self.intend(Call::Claim { worker: self.worker.clone() });
-        let policy = ClaimPolicy::new(worker, instance, LEASE_MS);
+        let max_wait_ms = (self.is_remote && self.rng.bool()).then_some(WAIT_MS);
+        let policy = ClaimPolicy { max_wait_ms, ..ClaimPolicy::new(worker, instance, LEASE_MS) };
         let Some(handle) = self.backend.claim(&self.lane, &CapabilitySet::default(), policy).await? else {
             self.acknowledge(Answer::NothingToClaim);
             return Ok(());
@@ -344,10 +362,8 @@ impl Caller {
         if self.delayed.is_empty() {
             return Ok(());
         }
-        let at = self.rng.usize(..self.delayed.len());
-        let execution = self.delayed[at];
+        let execution = self.delayed.swap_remove(self.rng.usize(..self.delayed.len()));
         if self.rng.bool() {
-            self.delayed.swap_remove(at);
             self.intend(Call::Cancel { execution });
             let args = CancelExecutionArgs {
                 execution_id: execution,
@@ -360,6 +376,7 @@ impl Caller {
             let value = self.mark();
             self.intend(Call::Tag { execution, value: value.clone() });
             self.backend.set_execution_tag(execution, TAG, &value).await?;
+            self.delayed.push(execution);
         }
         self.acknowledge(Answer::Done);
         Ok(())
@@ -367,11 +384,12 @@ impl Caller {
 }
 
 /// An input as it is submitted; lines carry it without its padding.
-pub(crate) fn padded(mark: &Blob, padding: usize) -> Blob {
+#[must_use]
+pub fn padded(mark: &Blob, padding: usize) -> Blob {
     Blob::from([mark, &vec![b'.'; padding][..]].concat())
 }
 
-pub(crate) fn namespace() -> Namespace {
+fn namespace() -> Namespace {
     Namespace::new("crash").expect("a namespace")
 }
 

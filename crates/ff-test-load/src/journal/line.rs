@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 /// A call that is about to be made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Call {
+#[allow(missing_docs)]
+pub enum Call {
     Create(Box<CreateExecutionArgs>),
     Submit(Box<SubmitFlowArgs>),
     Claim {
@@ -36,7 +37,8 @@ pub(crate) enum Call {
 
 /// What a holder does with what it holds. Signals belong to whoever made the suspension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Step {
+#[allow(missing_docs)]
+pub enum Step {
     Renew,
     Progress(u8),
     Frame(Blob),
@@ -50,7 +52,8 @@ pub(crate) enum Step {
 
 /// What a call was answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Answer {
+#[allow(missing_docs)]
+pub enum Answer {
     Done,
     Created(ExecutionId),
     Submitted { flow: FlowId, members: BTreeMap<String, ExecutionId> },
@@ -61,18 +64,24 @@ pub(crate) enum Answer {
 
 /// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Line {
+#[allow(missing_docs)]
+pub enum Line {
     /// The next call of a caller.
     Intend { caller: usize, call: Call },
     /// The answer to its last call.
     Acknowledge { caller: usize, answer: Answer },
+    /// Its last call failed in a way that leaves open whether it happened.
+    Unanswered { caller: usize, error: String },
     /// Something that must not happen did.
     Trouble { caller: usize, error: String },
 }
 
 impl Line {
     /// Writes the line in one go, so that it is outside before anything else happens.
-    pub(crate) fn tell(&self) {
+    ///
+    /// # Panics
+    /// Never: every line has a text.
+    pub fn tell(&self) {
         let mut text = serde_json::to_string(self).expect("lines have a text");
         text.push('\n');
         let mut out = std::io::stdout().lock();

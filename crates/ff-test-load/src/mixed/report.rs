@@ -5,12 +5,14 @@ use std::io::Write;
 use std::time::Duration;
 
 use ff_core::ids::ExecutionId;
-use libtest_mimic::Failed;
 use serde::{Deserialize, Serialize};
+
+use crate::feed::Glimpse;
 
 /// One thing that a process tells.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Line {
+#[allow(missing_docs)]
+pub enum Line {
     /// It owns an execution.
     Claimed { execution: ExecutionId, epoch: u64, worker: String },
     /// How long news of the other process took: work, or a frame.
@@ -19,13 +21,20 @@ pub(crate) enum Line {
     Counted { op: String, outcome: String, times: u64 },
     /// The longest that a call took.
     Slowest { op: String, micros: u64 },
+    /// What its reader of the event log saw next.
+    Saw(Vec<Glimpse>),
+    /// It changes nothing any more.
+    Finished,
     /// Something that must not happen did.
     Trouble { op: String, error: String },
 }
 
 impl Line {
     /// Writes the line in one go.
-    pub(crate) fn tell(&self) {
+    ///
+    /// # Panics
+    /// When nobody listens.
+    pub fn tell(&self) {
         let mut text = serde_json::to_string(self).expect("lines have a text");
         text.push('\n');
         std::io::stdout().lock().write_all(text.as_bytes()).expect("somebody listens");
@@ -33,9 +42,12 @@ impl Line {
 }
 
 /// Everything that a process told.
-#[derive(Default)]
-pub(crate) struct Report {
-    pub(crate) claims: Vec<(ExecutionId, u64, String)>,
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What it claimed: executions, with the epoch and who owns them.
+    pub claims: Vec<(ExecutionId, u64, String)>,
+    /// What its reader of the event log saw.
+    pub seen: Vec<Glimpse>,
     news: BTreeMap<String, Vec<u64>>,
     counted: BTreeMap<(String, String), u64>,
     slowest: BTreeMap<String, u64>,
@@ -43,7 +55,11 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn read(lines: &[String]) -> Result<Self, Failed> {
+    /// What lines amount to.
+    ///
+    /// # Errors
+    /// A line that cannot be read.
+    pub fn read(lines: &[String]) -> Result<Self, String> {
         let mut report = Self::default();
         for line in lines {
             match serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))? {
@@ -51,6 +67,8 @@ impl Report {
                 Line::News { of, micros } => report.news.entry(of).or_default().push(micros),
                 Line::Counted { op, outcome, times } => drop(report.counted.insert((op, outcome), times)),
                 Line::Slowest { op, micros } => drop(report.slowest.insert(op, micros)),
+                Line::Saw(glimpses) => report.seen.extend(glimpses),
+                Line::Finished => {}
                 Line::Trouble { op, error } => report.troubles.push(format!("{op}: {error}")),
             }
         }
@@ -58,8 +76,9 @@ impl Report {
         Ok(report)
     }
 
+    /// Prints its figures.
     #[allow(clippy::print_stdout, reason = "the figures are for people")]
-    pub(crate) fn show(&self, process: usize) {
+    pub fn show(&self, process: usize) {
         let calls: u64 = self.counted.values().sum();
         println!("process {process}: {calls} calls, {} claims", self.claims.len());
         for ((op, outcome), times) in self.counted.iter().filter(|((_, outcome), _)| outcome != "ok") {
@@ -81,21 +100,29 @@ impl Report {
         }
     }
 
-    pub(crate) fn has_no_trouble(&self) -> Result<(), Failed> {
+    /// Nothing happened that must not.
+    ///
+    /// # Errors
+    /// What did.
+    pub fn has_no_trouble(&self) -> Result<(), String> {
         match self.troubles.first() {
             None => Ok(()),
             Some(first) => {
-                Err(format!("{} calls failed as they must not; the first: {first}", self.troubles.len()).into())
+                Err(format!("{} calls failed as they must not; the first: {first}", self.troubles.len()))
             }
         }
     }
 
-    pub(crate) fn heard_news_within(&self, most: Duration) -> Result<(), Failed> {
+    /// Work and frames of another process came, and none took longer.
+    ///
+    /// # Errors
+    /// What came too late or never.
+    pub fn heard_news_within(&self, most: Duration) -> Result<(), String> {
         for of in ["work", "a frame"] {
             let times = self.news.get(of).ok_or_else(|| format!("{of} of the other process never came"))?;
             let worst = Duration::from_micros(times.last().copied().unwrap_or(u64::MAX));
             if times.len() < 3 || worst > most {
-                return Err(format!("{of} came {} times, the latest after {worst:?}", times.len()).into());
+                return Err(format!("{of} came {} times, the latest after {worst:?}", times.len()));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! News across processes: a claim waits in one process for work that the other submits, and a reader waits there for the frame that
-//! this one appends.
+//! News across processes: a claim waits in one process for work that another submits, and a reader waits there for the frame that this
+//! one appends.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -13,18 +13,18 @@ use ff_core::cursor::{FrameCursor, FrameId};
 use ff_core::ids::{AttemptIndex, LaneId, WorkerId, WorkerInstanceId};
 use ff_core::{Blob, Result};
 
-use crate::load::{LEASE_MS, namespace};
-use crate::report::Line;
+use super::report::Line;
+use super::{LEASE_MS, Shift, namespace};
 use crate::seal::Seal;
 
 /// How long a claim or a reader waits.
 const WAIT_MS: u64 = 1_000;
 
-fn lane(process: usize) -> LaneId {
+pub(super) fn lane(process: usize) -> LaneId {
     LaneId::new(format!("ping-{process}")).expect("a lane")
 }
 
-/// Both processes are on one machine and share its clock.
+/// All processes are on one machine and share its clock.
 fn micros() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
@@ -39,12 +39,12 @@ fn now() -> Blob {
     Blob::from(&*micros().to_string())
 }
 
-/// Submits work for the other process and waits for its frame, again and again.
-pub(crate) async fn ask(backend: Arc<dyn EngineBackend>, process: usize, until: Instant) -> Result<()> {
+/// Submits work for the next process and waits for its frame, again and again.
+pub(super) async fn ask(backend: Arc<dyn EngineBackend>, shift: Shift, until: Instant) -> Result<()> {
     while Instant::now() < until {
         let args = CreateExecutionArgs {
             input_payload: now(),
-            ..CreateExecutionArgs::new(None, namespace(), lane(1 - process), "ping")
+            ..CreateExecutionArgs::new(None, namespace(), lane((shift.process + 1) % shift.processes), "ping")
         };
         let CreateExecutionResult::Created { execution_id, .. } = backend.create_execution(args).await? else {
             continue;
@@ -61,8 +61,8 @@ pub(crate) async fn ask(backend: Arc<dyn EngineBackend>, process: usize, until: 
     Ok(())
 }
 
-/// Waits for work of the other process and answers it with a frame, again and again.
-pub(crate) async fn answer(backend: Arc<dyn EngineBackend>, seal: Seal, process: usize, until: Instant) -> Result<()> {
+/// Waits for work of another process and answers it with a frame, again and again.
+pub(super) async fn answer(backend: Arc<dyn EngineBackend>, seal: Seal, process: usize, until: Instant) -> Result<()> {
     let (worker, instance) = (WorkerId::new("pong")?, WorkerInstanceId::new(format!("pong-{process}"))?);
     let policy = ClaimPolicy { max_wait_ms: Some(WAIT_MS), ..ClaimPolicy::new(worker, instance, LEASE_MS) };
     while Instant::now() < until {

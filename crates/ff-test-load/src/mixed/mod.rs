@@ -1,11 +1,15 @@
-//! One of the processes: callers in a loop of mixed operations, its timers, and the news of the other one.
+//! What processes do side by side on one store: callers in a loop of mixed operations, timers, news of another process, and a reader of
+//! everything that happens.
+
+mod crew;
+mod ping;
+pub mod report;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Read;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ff_backend_sqlite::{SqliteOptions, SqliteStore};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::attempts::{CancelExecutionArgs, FailureReason};
 use ff_core::backend::claims::ClaimPolicy;
@@ -22,20 +26,23 @@ use ff_core::ids::{ExecutionId, LaneId, Namespace, SuspensionId, WaitpointId, Wo
 use ff_core::policy::{BackoffStrategy, ExecutionPolicy, PolicyDocument, RetryPolicy};
 use ff_core::rules::retry::FailureClass;
 use ff_core::{Blob, EngineError, Result, TimestampMs};
-use ff_engine::{Engine, Settings};
+use ff_engine::Engine;
+use ff_engine::store::Store;
+use tokio::sync::oneshot;
 
-use crate::ping;
-use crate::report::Line;
+use crate::feed::Reader;
 use crate::seal::Seal;
+pub use crew::work_together;
+use report::Line;
 
 /// Callers of each process, beside those that wait for news.
 const CALLERS: usize = 4;
 
-/// Every lane that is used.
-pub(crate) const LANES: [&str; 4] = ["mixed-0", "mixed-1", "ping-0", "ping-1"];
+/// Where callers of all processes meet.
+const LANES: [&str; 2] = ["mixed-0", "mixed-1"];
 
 /// Longer than the test.
-pub(crate) const LEASE_MS: u64 = 600_000;
+const LEASE_MS: u64 = 600_000;
 
 /// Over before its owner comes back.
 const SHORT_LEASE_MS: u64 = 200;
@@ -43,12 +50,22 @@ const SHORT_LEASE_MS: u64 = 200;
 /// How long a claim waits for work.
 const WAIT_MS: u64 = 300;
 
-/// What a process does.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Orders {
-    pub(crate) file: PathBuf,
-    pub(crate) process: usize,
-    pub(crate) seconds: u64,
+/// The part of one process.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Shift {
+    /// Its number.
+    pub process: usize,
+    /// How many there are.
+    pub processes: usize,
+    /// How long they work.
+    pub seconds: u64,
+}
+
+/// Every lane that so many processes use.
+#[must_use]
+pub fn lanes(processes: usize) -> Vec<String> {
+    let shared = LANES.into_iter().map(str::to_owned);
+    shared.chain((0..processes).map(|process| ping::lane(process).to_string())).collect()
 }
 
 /// What the contract says an owner may be told whose execution was cancelled by others, or whose lease ended.
@@ -72,40 +89,63 @@ struct Tally {
     slowest: BTreeMap<&'static str, u64>,
 }
 
-/// Works for as long as it was told to.
-pub(crate) fn run(orders: &Orders) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
-    runtime.expect("a runtime").block_on(async {
-        // Few, so that each process settles what the other has created.
-        let options = SqliteOptions::file(&orders.file).young_max(100);
-        let store = SqliteStore::open(options).await.expect("the file opens");
-        let backend = Arc::new(Engine::open(store, Settings::default()).await.expect("the engine opens"));
-        seed_secret(&*backend).await;
-        let seal = Seal::of(&backend).await;
-        let until = Instant::now() + Duration::from_secs(orders.seconds);
-        let tally = Arc::<Mutex<Tally>>::default();
-        let api: Arc<dyn EngineBackend> = backend.clone();
-        let mut tasks = vec![
-            tokio::spawn(ping::ask(api.clone(), orders.process, until)),
-            tokio::spawn(ping::answer(api.clone(), seal.clone(), orders.process, until)),
-        ];
-        for number in 0..CALLERS {
-            let caller = Caller::new(orders, number, api.clone(), seal.clone(), tally.clone());
-            tasks.push(tokio::spawn(caller.work(until)));
+/// Works for as long as it was told to, then says so, and reads what happens until its input ends.
+///
+/// # Panics
+/// When nobody listens, and when a task does.
+pub async fn work<S: Store>(backend: Arc<Engine<S>>, shift: Shift) {
+    seed_secret(&*backend).await;
+    let seal = Seal::of(&backend).await;
+    let until = Instant::now() + Duration::from_secs(shift.seconds);
+    let tally = Arc::<Mutex<Tally>>::default();
+    let api: Arc<dyn EngineBackend> = backend.clone();
+    let reading = tokio::spawn(read_everything(backend.clone()));
+    let mut tasks = vec![
+        tokio::spawn(ping::ask(api.clone(), shift, until)),
+        tokio::spawn(ping::answer(api.clone(), seal.clone(), shift.process, until)),
+    ];
+    for number in 0..CALLERS {
+        let caller = Caller::new(shift, number, api.clone(), seal.clone(), tally.clone());
+        tasks.push(tokio::spawn(caller.work(until)));
+    }
+    while Instant::now() < until {
+        if let Err(error) = backend.run_due(TimestampMs(i64::MAX), 100).await {
+            trouble("run_due", &error);
         }
-        while Instant::now() < until {
-            if let Err(error) = backend.run_due(TimestampMs(i64::MAX), 100).await {
-                trouble("run_due", &error);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for task in tasks {
+        if let Err(error) = task.await.expect("a task works to its end") {
+            trouble("ping", &error);
         }
-        for task in tasks {
-            if let Err(error) = task.await.expect("a task works to its end") {
-                trouble("ping", &error);
-            }
-        }
-        tell(&tally.lock().expect("nobody panicked"));
+    }
+    tell(&tally.lock().expect("nobody panicked"));
+    Line::Finished.tell();
+    if let Err(error) = reading.await.expect("a reader reads to the end") {
+        trouble("events", &error);
+    }
+}
+
+/// Tells everything that happens. When the input ends, nobody changes anything any more: what is there then is all.
+async fn read_everything<S: Store>(backend: Arc<Engine<S>>) -> Result<()> {
+    let (ended, mut end) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        ended.send(())
     });
+    let mut reader = Reader::of::<S>();
+    loop {
+        tokio::select! {
+            seen = reader.next(backend.store()) => Line::Saw(seen?).tell(),
+            _ = &mut end => break,
+        }
+    }
+    loop {
+        match reader.read(backend.store()).await? {
+            nothing if nothing.is_empty() => return Ok(()),
+            seen => Line::Saw(seen).tell(),
+        }
+    }
 }
 
 fn trouble(op: &str, error: &EngineError) {
@@ -127,7 +167,7 @@ async fn seed_secret(backend: &dyn EngineBackend) {
     backend.seed_waitpoint_hmac_secret(args).await.expect("the secret is stored");
 }
 
-pub(crate) fn namespace() -> Namespace {
+fn namespace() -> Namespace {
     Namespace::new("shared").expect("a namespace")
 }
 
@@ -144,14 +184,14 @@ struct Caller {
 
 impl Caller {
     fn new(
-        orders: &Orders,
+        shift: Shift,
         number: usize,
         backend: Arc<dyn EngineBackend>,
         seal: Seal,
         tally: Arc<Mutex<Tally>>,
     ) -> Self {
-        let rng = fastrand::Rng::with_seed((orders.process * 100 + number) as u64);
-        let worker = format!("worker-{}-{number}", orders.process);
+        let rng = fastrand::Rng::with_seed((shift.process * 100 + number) as u64);
+        let worker = format!("worker-{}-{number}", shift.process);
         Self { rng, backend, seal, tally, worker, created: Vec::new(), held: Vec::new(), signals: Vec::new() }
     }
 

@@ -1,8 +1,8 @@
-//! Holds what is in the file against what callers know.
+//! Holds what is stored against what callers know.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ff_backend_sqlite::{SqliteBackend, SqliteStore};
 use ff_core::Blob;
 use ff_core::backend::EngineBackend;
 use ff_core::backend::flows::SubmitFlowArgs;
@@ -11,19 +11,21 @@ use ff_core::backend::subscriptions::LeaseChange;
 use ff_core::cursor::{FrameCursor, FrameId};
 use ff_core::ids::{AttemptIndex, ExecutionId, FlowId};
 use ff_core::state::PublicState;
+use ff_engine::Engine;
 use ff_engine::event::{Event, EventBody};
 use ff_engine::records::{Execution, Record};
 use ff_engine::store::Inspect;
 
-use crate::journal::Call;
-use crate::model::{Expected, Model};
+use super::caller::TAG;
+use super::line::Call;
+use super::model::{Expected, Model};
 
-type Verdict = Result<(), String>;
+/// Whether something is as it must be, and what is not.
+pub type Verdict = Result<(), String>;
 
-/// A file as it was found.
-pub(crate) struct Found<'b> {
+/// A store as it was found.
+pub struct Found<'b> {
     backend: &'b dyn EngineBackend,
-    store: &'b SqliteStore,
     records: Vec<Record>,
     executions: BTreeMap<ExecutionId, Execution>,
     by_payload: HashMap<Blob, ExecutionId>,
@@ -31,6 +33,7 @@ pub(crate) struct Found<'b> {
     completions: BTreeMap<ExecutionId, usize>,
     acquisitions: BTreeMap<ExecutionId, BTreeSet<u64>>,
     events: Vec<Event>,
+    words: OnceCell<HashMap<String, usize>>,
 }
 
 fn told(error: impl std::fmt::Display) -> String {
@@ -42,12 +45,15 @@ fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
 }
 
 impl<'b> Found<'b> {
-    pub(crate) async fn look(backend: &'b SqliteBackend) -> Result<Self, String> {
+    /// Looks at everything.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn look<S: Inspect>(backend: &'b Engine<S>) -> Result<Self, String> {
         let records = backend.store().records().await.map_err(told)?;
         let events = backend.store().event_log().await.map_err(told)?;
         let mut found = Self {
             backend,
-            store: backend.store(),
             records,
             executions: BTreeMap::new(),
             by_payload: HashMap::new(),
@@ -55,6 +61,7 @@ impl<'b> Found<'b> {
             completions: BTreeMap::new(),
             acquisitions: BTreeMap::new(),
             events,
+            words: OnceCell::new(),
         };
         for record in &found.records {
             match record {
@@ -77,17 +84,28 @@ impl<'b> Found<'b> {
         Ok(found)
     }
 
-    /// Every property that a state can show, and the file's own soundness.
-    pub(crate) async fn is_sound(&self) -> Verdict {
+    /// Everything that happened.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Every property that a state can show.
+    ///
+    /// # Errors
+    /// What is violated.
+    pub fn is_sound(&self) -> Verdict {
         let violations = ff_sim::check_dump(&self.records, &self.events);
-        ensure(violations.is_empty(), || format!("violated: {violations:#?}"))?;
-        let report = self.store.check().await.map_err(told)?;
-        ensure(report.is_sound(), || format!("the file is damaged: {:#?}", report.problems))
+        ensure(violations.is_empty(), || format!("violated: {violations:#?}"))
     }
 
     /// Compares, and teaches the model which of the calls without an answer have happened; says how many.
-    pub(crate) async fn agrees_with(&self, model: &mut Model) -> Result<usize, String> {
-        let pending: Vec<Call> = std::mem::take(&mut model.pending).into_values().collect();
+    ///
+    /// # Errors
+    /// What is not as it must be.
+    pub async fn agrees_with(&self, model: &mut Model) -> Result<usize, String> {
+        let mut pending = std::mem::take(&mut model.unanswered);
+        pending.extend(std::mem::take(&mut model.pending).into_values());
         let known: BTreeSet<ExecutionId> = model.executions.keys().copied().collect();
         let mut happened = 0;
         for call in &pending {
@@ -111,8 +129,8 @@ impl<'b> Found<'b> {
         let ids: Vec<ExecutionId> = model.executions.keys().copied().collect();
         for id in ids {
             let expected = &model.executions[&id];
-            let open = pending.iter().find(|call| concerns(call, id));
-            let settled = self.settle(id, expected, open).await.map_err(|why| format!("{id}: {why}"))?;
+            let open: Vec<&Call> = pending.iter().filter(|call| concerns(call, id)).collect();
+            let settled = self.settle(id, expected, &open).await.map_err(|why| format!("{id}: {why}"))?;
             happened += usize::from(settled.steps().count() > expected.steps().count());
             if !known.contains(&id) {
                 self.is_recognised(id, &settled).await?;
@@ -139,7 +157,7 @@ impl<'b> Found<'b> {
             args.nodes.iter().filter_map(|node| Some((node.name.clone(), member(&node.input_payload)?))).collect();
         if self.backend.describe_flow(flow).await.map_err(told)?.is_none() {
             ensure(members.is_empty(), || format!("members without their flow {flow}: {members:?}"))?;
-            let names = [flow.uuid().to_string(), args.nodes[0].tags[crate::load::TAG].clone()];
+            let names = [flow.uuid().to_string(), args.nodes[0].tags[TAG].clone()];
             return self.has_no_trace(names).map(|()| false);
         }
         ensure(members.len() == args.nodes.len(), || format!("flow {flow} has only the members {members:?}"))?;
@@ -148,12 +166,9 @@ impl<'b> Found<'b> {
     }
 
     fn has_no_trace(&self, names: impl IntoIterator<Item = String>) -> Verdict {
+        let words = self.words.get_or_init(|| words_of(&self.records));
         for name in names {
-            let quoted = format!("{name:?}");
-            let trace = self.records.iter().map(|record| format!("{record:?}")).find(|text| {
-                // A uuid stands in many records without quotes, a word of ours only within them.
-                text.contains(if name.len() == 36 { &name } else { &quoted })
-            });
+            let trace = words.get(&name).map(|record| &self.records[*record]);
             ensure(trace.is_none(), || format!("{name} is not there, but this is: {trace:?}"))?;
         }
         Ok(())
@@ -181,19 +196,25 @@ impl<'b> Found<'b> {
         ensure(strays.count() == 0, || format!("flow {flow} does not have all of {members:?}"))
     }
 
-    /// As far as answers go, or one call further; says which.
-    async fn settle(&self, id: ExecutionId, expected: &Expected, open: Option<&Call>) -> Result<Expected, String> {
+    /// As far as answers go, or further by some of the calls without one; says how far.
+    async fn settle(&self, id: ExecutionId, expected: &Expected, open: &[&Call]) -> Result<Expected, String> {
         ensure(expected.origin.is_some(), || "claimed, but nobody created it".to_owned())?;
         let seen = self.see(id, expected).await?;
-        let without = self.matches(&seen, expected);
-        let Some(call) = open else { return without.map(|()| expected.clone()) };
-        let after = expected.after(call);
-        match (without, self.matches(&seen, &after)) {
-            (Ok(()), _) => Ok(expected.clone()),
-            (_, Ok(())) => Ok(after),
-            (Err(without), Err(with)) => {
-                Err(format!("half of {call:?} is there:\n  if it did not happen: {without}\n  if it did: {with}"))
+        let mut possible = vec![expected.clone()];
+        for call in open {
+            let after: Vec<Expected> = possible.iter().map(|before| before.after(call)).collect();
+            possible.extend(after);
+        }
+        let mut reasons = Vec::new();
+        for expected in possible {
+            match self.matches(&seen, &expected) {
+                Ok(()) => return Ok(expected),
+                Err(reason) => reasons.push(reason),
             }
+        }
+        match &*reasons {
+            [reason] => Err(reason.clone()),
+            reasons => Err(format!("half of {open:?} is there; with none, more and all of them: {reasons:#?}")),
         }
     }
 
@@ -251,6 +272,17 @@ impl<'b> Found<'b> {
         let answer = self.backend.create_execution(*again).await.map_err(told)?;
         same("submitted again", &answer, &CreateExecutionResult::Duplicate { execution_id: id })
     }
+}
+
+/// Every uuid and every mark that stands in a record, with a record that it stands in.
+fn words_of(records: &[Record]) -> HashMap<String, usize> {
+    let mut words = HashMap::new();
+    for (number, record) in records.iter().enumerate() {
+        let text = format!("{record:?}");
+        let pieces = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        words.extend(pieces.filter(|piece| piece.contains('-')).map(|piece| (piece.to_owned(), number)));
+    }
+    words
 }
 
 fn concerns(call: &Call, id: ExecutionId) -> bool {

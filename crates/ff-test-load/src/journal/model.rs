@@ -1,4 +1,4 @@
-//! What must be in the file, as far as callers were told, and what may be, because they were about to do it.
+//! What must be stored, as far as callers were told, and what may be, because they were about to do it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,62 +9,74 @@ use ff_core::cursor::FrameId;
 use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::state::PublicState;
 
-use crate::journal::{Answer, Call, Line, Step};
-use crate::load::{TAG, padded};
+use super::caller::{TAG, padded};
+use super::line::{Answer, Call, Line, Step};
 
 /// How an execution came to be.
 #[derive(Clone, Debug)]
-pub(crate) struct Origin {
-    pub(crate) payload: Blob,
-    pub(crate) tags: BTreeMap<String, String>,
-    pub(crate) retries: bool,
-    pub(crate) is_delayed: bool,
+#[allow(missing_docs)]
+pub struct Origin {
+    pub payload: Blob,
+    pub tags: BTreeMap<String, String>,
+    pub retries: bool,
+    pub is_delayed: bool,
     /// What to submit again, to be told that it is there.
-    pub(crate) again: Option<Box<CreateExecutionArgs>>,
+    pub again: Option<Box<CreateExecutionArgs>>,
     /// The member before it in its flow.
-    pub(crate) upstream: Option<ExecutionId>,
+    pub upstream: Option<ExecutionId>,
 }
 
 /// One ownership, and what its holder did.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Owner {
-    pub(crate) attempt: u32,
-    pub(crate) steps: Vec<(Step, Option<FrameId>)>,
+#[allow(missing_docs)]
+pub struct Owner {
+    pub attempt: u32,
+    pub steps: Vec<(Step, Option<FrameId>)>,
 }
 
 /// What must be true of an execution.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Expected {
+#[allow(missing_docs)]
+pub struct Expected {
     /// Unknown while only a claim has told of it.
-    pub(crate) origin: Option<Origin>,
-    pub(crate) owners: BTreeMap<u64, Owner>,
-    pub(crate) is_cancelled: bool,
+    pub origin: Option<Origin>,
+    pub owners: BTreeMap<u64, Owner>,
+    pub is_cancelled: bool,
 }
 
 /// Everything that callers know.
 #[derive(Debug, Default)]
-pub(crate) struct Model {
-    pub(crate) executions: BTreeMap<ExecutionId, Expected>,
-    pub(crate) flows: BTreeMap<FlowId, BTreeMap<String, ExecutionId>>,
+#[allow(missing_docs)]
+pub struct Model {
+    pub executions: BTreeMap<ExecutionId, Expected>,
+    pub flows: BTreeMap<FlowId, BTreeMap<String, ExecutionId>>,
     /// The call each caller waits for.
-    pub(crate) pending: BTreeMap<usize, Call>,
-    pub(crate) acknowledged: usize,
+    pub pending: BTreeMap<usize, Call>,
+    /// Calls of which nobody will ever be told what became of them.
+    pub unanswered: Vec<Call>,
+    /// How many calls were answered.
+    pub acknowledged: usize,
     /// What inputs have beyond their mark.
     padding: usize,
 }
 
 impl Model {
-    pub(crate) fn new(padding: usize) -> Self {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(padding: usize) -> Self {
         Self { padding, ..Self::default() }
     }
 
     /// The input of a submission, as it is stored.
-    pub(crate) fn input(&self, args: &CreateExecutionArgs) -> Blob {
+    pub(super) fn input(&self, args: &CreateExecutionArgs) -> Blob {
         padded(&args.input_payload, self.padding)
     }
 
     /// Follows the journal.
-    pub(crate) fn follow(&mut self, line: Line) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What must not happen and did.
+    pub fn follow(&mut self, line: Line) -> Result<(), String> {
         match line {
             Line::Intend { caller, call } => {
                 self.pending.insert(caller, call);
@@ -74,6 +86,7 @@ impl Model {
                 self.acknowledged += 1;
                 self.apply(call, &answer);
             }
+            Line::Unanswered { caller, .. } => self.unanswered.extend(self.pending.remove(&caller)),
             Line::Trouble { caller, error } => {
                 let call = self.pending.get(&caller);
                 return Err(format!("caller {caller} was refused: {error}\n  after {call:?}"));
@@ -103,7 +116,7 @@ impl Model {
         self.executions.entry(id).or_default()
     }
 
-    pub(crate) fn created(&mut self, id: ExecutionId, args: &CreateExecutionArgs) {
+    pub(super) fn created(&mut self, id: ExecutionId, args: &CreateExecutionArgs) {
         let is_known_again = args.execution_id.is_some() || args.idempotency_key.is_some();
         let payload = self.input(args);
         self.of(id).origin = Some(Origin {
@@ -116,7 +129,7 @@ impl Model {
         });
     }
 
-    pub(crate) fn submitted(&mut self, args: &SubmitFlowArgs, flow: FlowId, members: &BTreeMap<String, ExecutionId>) {
+    pub(super) fn submitted(&mut self, args: &SubmitFlowArgs, flow: FlowId, members: &BTreeMap<String, ExecutionId>) {
         let mut upstream = None;
         for node in &args.nodes {
             let id = members[&node.name];
@@ -133,7 +146,7 @@ impl Model {
         self.flows.insert(flow, members.clone());
     }
 
-    pub(crate) fn claimed(&mut self, id: ExecutionId, epoch: u64, attempt: u32) {
+    pub(super) fn claimed(&mut self, id: ExecutionId, epoch: u64, attempt: u32) {
         self.of(id).owners.insert(epoch, Owner { attempt, steps: Vec::new() });
     }
 
@@ -150,7 +163,7 @@ impl Expected {
     }
 
     /// The same, after a call of which nobody knows whether it happened.
-    pub(crate) fn after(&self, call: &Call) -> Self {
+    pub(super) fn after(&self, call: &Call) -> Self {
         let mut after = self.clone();
         match call {
             Call::Held { epoch, step, .. } => {
@@ -164,7 +177,7 @@ impl Expected {
     }
 
     /// The states it may be in, when the member before it is in the given one.
-    pub(crate) fn states(&self, upstream: Option<PublicState>) -> Vec<PublicState> {
+    pub(super) fn states(&self, upstream: Option<PublicState>) -> Vec<PublicState> {
         use PublicState::*;
         let origin = self.origin.as_ref().expect("an origin");
         let Some((_, owner)) = self.owners.last_key_value() else {
@@ -193,20 +206,20 @@ impl Expected {
             .unwrap_or_else(|| vec![Active])
     }
 
-    pub(crate) fn steps(&self) -> impl DoubleEndedIterator<Item = &(Step, Option<FrameId>)> {
+    pub(super) fn steps(&self) -> impl DoubleEndedIterator<Item = &(Step, Option<FrameId>)> {
         self.owners.values().flat_map(|owner| &owner.steps)
     }
 
-    pub(crate) fn progress(&self) -> Option<u8> {
+    pub(super) fn progress(&self) -> Option<u8> {
         self.steps().rev().find_map(|(step, _)| if let Step::Progress(percent) = step { Some(*percent) } else { None })
     }
 
-    pub(crate) fn result(&self) -> Option<Blob> {
+    pub(super) fn result(&self) -> Option<Blob> {
         self.steps().find_map(|(step, _)| if let Step::Complete(result) = step { Some(result.clone()) } else { None })
     }
 
     /// The frames of each attempt, in order; an id is known only where the append was answered.
-    pub(crate) fn frames(&self) -> BTreeMap<u32, Vec<(Option<FrameId>, Blob)>> {
+    pub(super) fn frames(&self) -> BTreeMap<u32, Vec<(Option<FrameId>, Blob)>> {
         let mut frames: BTreeMap<u32, Vec<_>> = BTreeMap::new();
         for owner in self.owners.values() {
             for (step, id) in &owner.steps {
@@ -219,14 +232,14 @@ impl Expected {
     }
 
     /// Whether an attempt that ran is over.
-    pub(crate) fn is_ended(&self, attempt: u32) -> bool {
+    pub(super) fn is_ended(&self, attempt: u32) -> bool {
         let Some(last) = self.owners.values().next_back() else { return false };
         let ends =
             |step: &Step| matches!(step, Step::Complete(_) | Step::FailForNow | Step::FailForGood | Step::Cancel);
         last.attempt > attempt || last.steps.last().is_some_and(|(step, _)| ends(step))
     }
 
-    pub(crate) fn epochs(&self) -> BTreeSet<u64> {
+    pub(super) fn epochs(&self) -> BTreeSet<u64> {
         self.owners.keys().copied().collect()
     }
 }

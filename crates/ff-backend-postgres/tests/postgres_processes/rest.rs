@@ -1,0 +1,131 @@
+//! Processes that wait: they are woken, and do not look by themselves.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ff_backend_postgres::{PostgresBackend, PostgresStore};
+use ff_core::Result;
+use ff_core::backend::EngineBackend;
+use ff_core::backend::claims::ClaimPolicy;
+use ff_core::backend::ingress::CreateExecutionArgs;
+use ff_core::capability::CapabilitySet;
+use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+use ff_test_load::feed::Reader;
+use ff_test_servers::postgres::PostgresServer;
+use libtest_mimic::Failed;
+
+use crate::{Orders, PROCESSES, Site, command, finish, start};
+
+/// Longer than the test.
+const WAIT_MS: u64 = 55_000;
+
+/// How long nothing is asked.
+const WINDOW: Duration = Duration::from_secs(2);
+
+/// How long everybody may take to be still, and to wake up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Sessions of stores that have asked something since a moment.
+const ASKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'flowfabric' AND query_start > ";
+
+fn lane() -> LaneId {
+    LaneId::new("rest").expect("a lane")
+}
+
+async fn claim(backend: &dyn EngineBackend, instance: &str, wait_ms: u64) -> Result<bool> {
+    let policy = ClaimPolicy::new(WorkerId::new("rest")?, WorkerInstanceId::new(instance)?, 60_000);
+    let policy = ClaimPolicy { max_wait_ms: Some(wait_ms), ..policy };
+    Ok(backend.claim(&lane(), &CapabilitySet::default(), policy).await?.is_some())
+}
+
+/// Submits so many.
+pub(crate) async fn create(backend: &dyn EngineBackend, many: usize) -> Result<()> {
+    for _ in 0..many {
+        backend.create_execution(CreateExecutionArgs::new(None, Namespace::new("rest")?, lane(), "rest")).await?;
+    }
+    Ok(())
+}
+
+/// Claims so many.
+pub(crate) async fn claim_all(backend: &dyn EngineBackend, many: usize) -> Result<(), Failed> {
+    for number in 0..many {
+        if !claim(backend, &format!("all-{number}"), 1_000).await? {
+            return Err("there is nothing to claim".into());
+        }
+    }
+    Ok(())
+}
+
+/// Waits for work and for the end of it, in a process of its own.
+pub(crate) async fn wait(backend: Arc<PostgresBackend>) {
+    let reading = {
+        let backend = backend.clone();
+        tokio::spawn(async move { Reader::of::<PostgresStore>().next(backend.store()).await })
+    };
+    let mut out = std::io::stdout();
+    writeln!(out, "waits").and_then(|()| out.flush()).expect("somebody listens");
+    let is_claimed = claim(&*backend, &format!("rest-{}", std::process::id()), WAIT_MS).await.expect("a claim");
+    let seen = reading.await.expect("a reader").expect("events");
+    writeln!(out, "{is_claimed} {}", !seen.is_empty()).expect("somebody listens");
+}
+
+#[allow(clippy::print_stdout, reason = "the figures are for people")]
+pub(crate) fn run() -> Result<(), Failed> {
+    let (server, site) = start()?;
+    let orders = Orders { site: site.clone(), shift: None };
+    let mut children = Vec::new();
+    for _ in 0..PROCESSES {
+        children.push(command(&orders)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?);
+    }
+    let outcome = rest_and_wake(&server, &site, &mut children);
+    for child in &mut children {
+        // One that has ended by itself is as dead.
+        let _ = child.kill();
+        child.wait()?;
+    }
+    println!("nothing was asked for {WINDOW:?}; all were awake after {:?}", outcome?);
+    Ok(())
+}
+
+fn rest_and_wake(server: &PostgresServer, site: &Site, children: &mut [Child]) -> Result<Duration, Failed> {
+    let mut lines: Vec<_> =
+        children.iter_mut().map(|child| BufReader::new(child.stdout.take().expect("a pipe")).lines()).collect();
+    for lines in &mut lines {
+        lines.next().ok_or("a process ended")??;
+    }
+    until_still(server)?;
+    std::thread::sleep(WINDOW);
+    let asked = server.run(&format!("{ASKED} now() - interval '{} ms'", WINDOW.as_millis()))?;
+    if asked != "0" {
+        return Err(format!("{asked} sessions asked for something while all processes waited").into());
+    }
+    finish(async {
+        let backend = site.open(None).await?;
+        create(&backend, PROCESSES).await
+    })?;
+    let began = Instant::now();
+    for lines in &mut lines {
+        let told = lines.next().ok_or("a process ended")??;
+        if told != "true true" {
+            return Err(format!("work and events of another process: {told}").into());
+        }
+    }
+    match began.elapsed() {
+        late if late > PATIENCE => Err(format!("the last one woke up after {late:?}").into()),
+        taken => Ok(taken),
+    }
+}
+
+/// Waits until what processes do at their beginning is done.
+fn until_still(server: &PostgresServer) -> Result<(), Failed> {
+    let began = Instant::now();
+    while server.run(&format!("{ASKED} now() - interval '1 s'"))? != "0" {
+        if began.elapsed() > PATIENCE {
+            return Err("processes that wait ask the server again and again".into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
