@@ -1,38 +1,42 @@
-//! The server of its own, and the queue written by hand on it.
+//! The store on a server.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use async_trait::async_trait;
+use ff_backend_postgres::{PostgresOptions, PostgresStore};
+use ff_engine::{Engine, Settings};
 
 use super::{Opened, Subject};
 use crate::postgres::{Schemas, Server, connect};
-use crate::settings::{Options, Scenario};
+use crate::settings::Options;
 use crate::yardsticks::Yardstick;
 use crate::yardsticks::postgres::PostgresYardstick;
 
-/// A server that was started for this run.
+/// Engines on schemas of a server that was started for this run.
 pub struct Postgres {
-    server: Server,
+    fast_paths: bool,
     schemas: Schemas,
     yardstick: PostgresYardstick,
+    server: Server,
 }
 
 impl Postgres {
     /// Starts a server.
-    pub async fn start(_: &Options) -> Result<Self> {
+    pub async fn start(options: &Options) -> Result<Self> {
         let server = Server::start().await?;
         let schemas = Schemas::new(server.url());
-        Ok(Self { yardstick: PostgresYardstick::new(schemas.clone()), schemas, server })
+        let yardstick = PostgresYardstick::new(schemas.clone());
+        Ok(Self { fast_paths: !options.no_fast_paths, schemas, yardstick, server })
     }
 }
 
 #[async_trait]
 impl Subject for Postgres {
-    fn offers(&self, scenario: Scenario) -> bool {
-        scenario == Scenario::Bare
-    }
-
     async fn open(&self) -> Result<Opened> {
-        bail!("on Postgres only the yardsticks can be measured")
+        let schema = self.schemas.fresh().await?;
+        let options = PostgresOptions::new(self.schemas.url())?.schema(schema.name())?.fast_paths(self.fast_paths);
+        let store = PostgresStore::connect(options).await?;
+        let engine = Engine::open(store, Settings::default()).await?;
+        Ok(Opened::new(engine, schema))
     }
 
     fn engine(&self) -> Option<String> {
