@@ -81,7 +81,7 @@ async fn keys_in(store: &PostgresStore, partition: Partition) -> Result<Vec<Key>
         let Some(last) = rows.last() else { return Ok(keys) };
         after = tables::cell(last, 0)?;
         for row in &rows {
-            keys.push(tables::readable(tables::cell(row, 0)?)?);
+            keys.push(record::key(row)?);
         }
     }
 }
