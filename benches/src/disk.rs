@@ -45,7 +45,7 @@ pub fn require_disk(folder: &Path) -> Result<String> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let kind = kind_of(&mounts, &folder).unwrap_or("unknown");
     if matches!(kind, "tmpfs" | "ramfs") {
-        bail!("{} is in memory ({kind}): choose a folder on a disk with --dir", folder.display());
+        bail!("{} is in memory ({kind})", folder.display());
     }
     Ok(kind.to_owned())
 }

@@ -5,6 +5,7 @@
 
 mod disk;
 mod latency;
+mod postgres;
 mod process;
 mod report;
 mod rounds;
@@ -30,7 +31,7 @@ const RUNTIME_WORKERS: usize = 2;
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_WORKERS).enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(RUNTIME_WORKERS).enable_all().build()?;
     let report = runtime.block_on(measure(&options))?;
     println!("\n{}", report.table());
     println!("{}", report.json()?);
@@ -38,9 +39,9 @@ fn main() -> Result<()> {
 }
 
 async fn measure(options: &Options) -> Result<Report> {
-    let subject = stores::subject(options)?;
+    let subject = stores::subject(options).await?;
     let mut report = Report::new(options.facts(&*subject, RUNTIME_WORKERS));
-    for scenario in options.chosen() {
+    for scenario in options.chosen(&*subject)? {
         println!("==> {scenario}");
         run(scenario, &*subject, options, &mut report).await?;
     }
@@ -49,6 +50,7 @@ async fn measure(options: &Options) -> Result<Report> {
 
 async fn run(scenario: Scenario, subject: &dyn Subject, options: &Options, report: &mut Report) -> Result<()> {
     match scenario {
+        Scenario::Bare => report.bare = Some(scenarios::bare::run(subject, options).await?),
         Scenario::Lifecycle => report.lifecycle = Some(scenarios::lifecycle::run(subject, options).await?),
         Scenario::Backlog => report.backlog = Some(scenarios::backlog::run(subject, options).await?),
         Scenario::Chain => report.chain = Some(scenarios::chain::run(subject, options).await?),
@@ -56,6 +58,8 @@ async fn run(scenario: Scenario, subject: &dyn Subject, options: &Options, repor
         Scenario::Stream => report.stream = Some(scenarios::stream::run(subject, options).await?),
         Scenario::Worker => report.worker = Some(scenarios::worker::run(subject, options).await?),
         Scenario::Timers => report.timers = Some(scenarios::timers::run(subject, options).await?),
+        Scenario::Foreign => report.foreign = Some(scenarios::foreign::run(subject, options).await?),
+        Scenario::Idle => report.idle = Some(scenarios::idle::run(subject, options).await?),
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
-//! What the kernel knows about this process: memory, processor time, bytes written.
+//! What the kernel knows about this process and the servers it measures: memory, processor time, bytes written.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often the kernel counts processor time; the same on all Linux systems that programs see.
@@ -22,6 +23,19 @@ fn peak_of(status: &str) -> Option<f64> {
     Some(kilobytes * 1024.0 / 1e6)
 }
 
+/// Servers that work for this process.
+static SERVERS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// From now on what this server and its children use counts as used by this process.
+pub fn count_also(server: u32) {
+    SERVERS.lock().unwrap_or_else(PoisonError::into_inner).push(server);
+}
+
+/// How many want a processor, on average over the last minute; none where the kernel does not tell.
+pub fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 /// What all threads together have used since the process began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Usage {
@@ -32,20 +46,48 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Until now; none where the kernel does not tell.
+    /// Until now, with that of the servers; none where the kernel does not tell.
     pub fn now() -> Option<Self> {
-        let cpu = cpu_of(&fs::read_to_string("/proc/self/stat").ok()?)?;
-        let written = written_of(&fs::read_to_string("/proc/self/io").ok()?)?;
+        let mut all = Self::of(std::process::id())?;
+        for server in SERVERS.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            all.add(Self::of(*server)?);
+            // A child that ends meanwhile counts with its parent.
+            children(*server).into_iter().filter_map(Self::of).for_each(|child| all.add(child));
+        }
+        Some(all)
+    }
+
+    /// What was used since an earlier moment.
+    pub fn since(self, earlier: Self) -> Self {
+        Self { cpu: self.cpu.saturating_sub(earlier.cpu), written: self.written.saturating_sub(earlier.written) }
+    }
+
+    /// Of one process and those of its children that ended.
+    fn of(process: u32) -> Option<Self> {
+        let cpu = cpu_of(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?;
+        let written = written_of(&fs::read_to_string(format!("/proc/{process}/io")).ok()?)?;
         Some(Self { cpu, written })
+    }
+
+    fn add(&mut self, other: Self) {
+        self.cpu += other.cpu;
+        self.written += other.written;
     }
 }
 
-/// The 14th and 15th field; the second one is a name in parentheses, which may itself have spaces.
+/// The processes that the threads of this one started and that still run.
+fn children(process: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
+    let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// The 14th to 17th field; the second one is a name in parentheses, which may itself have spaces.
 fn cpu_of(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(Duration::from_secs_f64((user + system) / TICKS_PER_S))
+    let fields: Vec<f64> =
+        after_name.split_whitespace().skip(11).take(4).map_while(|field| field.parse().ok()).collect();
+    (fields.len() == 4).then(|| Duration::from_secs_f64(fields.iter().sum::<f64>() / TICKS_PER_S))
 }
 
 fn written_of(io: &str) -> Option<u64> {
@@ -63,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_is_that_of_programs_and_kernel_whatever_the_name() {
-        let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0 3 0";
+    fn processor_time_is_that_of_programs_and_kernel_and_ended_children_whatever_the_name() {
+        let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 25 20 5 20 0 3 0";
 
-        assert_eq!(cpu_of(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(cpu_of(stat), Some(Duration::from_secs(2)));
         assert_eq!(cpu_of("7 (a) S 1"), None);
     }
 
@@ -91,5 +133,17 @@ mod tests {
     #[test]
     fn the_kernel_tells_what_this_process_used() {
         assert!(Usage::now().is_some());
+        assert!(load().is_some());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_child_is_found_while_it_runs() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = children(std::process::id()).contains(&child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        assert!(found);
     }
 }

@@ -7,7 +7,10 @@ use serde_json::{Number, Value};
 use crate::latency::Percentiles;
 use crate::rounds::Side;
 use crate::scenarios::backlog::BacklogReport;
+use crate::scenarios::bare::BareReport;
 use crate::scenarios::chain::ChainReport;
+use crate::scenarios::foreign::ForeignReport;
+use crate::scenarios::idle::IdleReport;
 use crate::scenarios::lifecycle::{ByCallers, LifecycleReport};
 use crate::scenarios::stream::StreamReport;
 use crate::scenarios::suspend::SuspendReport;
@@ -18,6 +21,9 @@ use crate::settings::{CALLERS, Facts, WAITING_FEW};
 /// Everything that was measured; scenarios that were not chosen are absent.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// The yardsticks alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bare: Option<BareReport>,
     /// Submit, claim, complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<LifecycleReport>,
@@ -39,6 +45,12 @@ pub struct Report {
     /// Delays that end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timers: Option<TimersReport>,
+    /// Lifecycles beside a foreign transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<ForeignReport>,
+    /// Workers without work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleReport>,
     /// Under which conditions.
     pub settings: Facts,
 }
@@ -47,6 +59,7 @@ impl Report {
     /// Nothing measured yet.
     pub fn new(settings: Facts) -> Self {
         Self {
+            bare: None,
             lifecycle: None,
             backlog: None,
             chain: None,
@@ -54,6 +67,8 @@ impl Report {
             stream: None,
             worker: None,
             timers: None,
+            foreign: None,
+            idle: None,
             settings,
         }
     }
@@ -67,6 +82,9 @@ impl Report {
     pub fn table(&self) -> String {
         let mut table =
             Table::new(&["", "per s", "min - max", "p50 ms", "p99 ms", "cpu µs", "disk bytes", "ratio", "min - max"]);
+        if let Some(report) = &self.bare {
+            bare_rows(&mut table, report);
+        }
         if let Some(report) = &self.lifecycle {
             report.by_callers.values().for_each(|by| lifecycle_rows(&mut table, by));
         }
@@ -88,7 +106,45 @@ impl Report {
         if let Some(report) = &self.timers {
             timers_rows(&mut table, report);
         }
+        if let Some(report) = &self.foreign {
+            foreign_rows(&mut table, report);
+        }
+        if let Some(report) = &self.idle {
+            idle_rows(&mut table, report);
+        }
         table.text()
+    }
+}
+
+fn bare_rows(table: &mut Table, report: &BareReport) {
+    for bare in report.queues.values().chain([&report.commit]) {
+        table.side(bare.name, &bare.side);
+        table.row(&[format!("  load average {}", range(bare.load.min, bare.load.max))]);
+    }
+}
+
+fn foreign_rows(table: &mut Table, report: &ForeignReport) {
+    let open_s = number(report.open_s);
+    table.side(&format!("lifecycle for {open_s} s, {} callers, one call", CALLERS[0]), &report.without);
+    table.side("  beside a foreign transaction, open as long", &report.with);
+    table.ratio(report.ratio, None);
+    table.row(&[format!("  ratio of the last quarter {}", number(report.ratio_end))]);
+    let silence = number(report.silence_max_ms);
+    table.row(&[format!("  {} of {} events received, {silence} ms apart at most", report.events, report.completed)]);
+}
+
+fn idle_rows(table: &mut Table, report: &IdleReport) {
+    if let Some(commit) = &report.commit {
+        table.side("bare commit of one row", commit);
+    }
+    table.calls("idle: submit to handler's start", &report.submit_to_start);
+    if let (Some(p50), Some(p99)) = (report.ratio_p50, report.ratio_p99) {
+        table.row(&[format!("  start in bare commits: p50 {}, p99 {}", number(p50), number(p99))]);
+    }
+    let (workers, per_minute) = (report.workers, number(report.statements_per_minute));
+    table.row(&[format!("  {workers} workers and timers without work: {per_minute} statements per minute")]);
+    for busy in &report.busiest {
+        table.row(&[format!("  {:>6} {}", busy.calls, busy.query)]);
     }
 }
 
@@ -108,8 +164,8 @@ fn worker_rows(table: &mut Table, report: &WorkerReport) {
 
 fn lifecycle_rows(table: &mut Table, by: &ByCallers) {
     let callers = by.callers;
-    if let Some(bare) = &by.yardstick {
-        table.side(&format!("bare queue, {callers} in flight, one call"), bare);
+    if let (Some(comparison), Some(bare)) = (&by.comparison, &by.yardstick) {
+        table.side(comparison.name, bare);
     }
     table.side(&format!("lifecycle, {callers} callers, one call"), &by.side);
     if let Some(ratio) = by.ratio {

@@ -1,7 +1,10 @@
 //! What is measured.
 
 pub mod backlog;
+pub mod bare;
 pub mod chain;
+pub mod foreign;
+pub mod idle;
 pub mod lifecycle;
 pub mod stream;
 pub mod suspend;

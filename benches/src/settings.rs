@@ -4,16 +4,15 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::stores::Subject;
+use crate::yardsticks::Yardstick;
 
 /// Numbers of callers that the lifecycle is measured with; the first one is used everywhere else.
 pub const CALLERS: [usize; 2] = [16, 256];
-
-/// Most calls the yardstick puts into one transaction.
-pub const GROUP_MAX: usize = 100;
 
 /// Bytes of an input.
 pub const PAYLOAD_BYTES: usize = 100;
@@ -46,7 +45,7 @@ pub struct Options {
     /// When SQLite waits for the disk; of no meaning to other stores.
     #[arg(long, value_enum, default_value_t = Synchronous::Full)]
     pub synchronous: Synchronous,
-    /// Takes the general way where SQLite has a short one; of no meaning to other stores.
+    /// Takes the general way where a store has a short one; of no meaning to the store in memory.
     #[arg(long)]
     pub no_fast_paths: bool,
     /// How often each side is measured.
@@ -61,7 +60,13 @@ pub struct Options {
     /// Only these scenarios, separated by commas.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub only: Vec<Scenario>,
-    /// Where files are written while measuring; on a disk.
+    /// How long a foreign transaction is open while others work; Postgres only.
+    #[arg(long, default_value = "120", value_parser = seconds)]
+    pub foreign_seconds: f64,
+    /// How long nobody has work while statements are counted; Postgres only.
+    #[arg(long, default_value = "60", value_parser = seconds)]
+    pub idle_seconds: f64,
+    /// Where files are written while measuring; on a disk. Postgres keeps its own in the folder for temporary files.
     #[arg(long, default_value = "target/ff-bench")]
     pub dir: PathBuf,
 }
@@ -74,6 +79,8 @@ pub enum StoreKind {
     Memory,
     /// A file.
     Sqlite,
+    /// A server of its own, started for the run, that waits for the disk at every commit.
+    Postgres,
 }
 
 /// When SQLite waits for the disk.
@@ -89,6 +96,8 @@ pub enum Synchronous {
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
+    /// The yardsticks alone; only when asked for.
+    Bare,
     /// Submit, claim, complete.
     Lifecycle,
     /// The same with a long queue.
@@ -103,12 +112,17 @@ pub enum Scenario {
     Worker,
     /// Delays that end.
     Timers,
+    /// Lifecycles beside a foreign transaction that stays open.
+    Foreign,
+    /// What workers without work cost, and how fast they begin.
+    Idle,
 }
 
 impl Scenario {
     /// The name on the command line, in the table and in the JSON object.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Bare => "bare",
             Self::Lifecycle => "lifecycle",
             Self::Backlog => "backlog",
             Self::Chain => "chain",
@@ -116,6 +130,8 @@ impl Scenario {
             Self::Stream => "stream",
             Self::Worker => "worker",
             Self::Timers => "timers",
+            Self::Foreign => "foreign",
+            Self::Idle => "idle",
         }
     }
 }
@@ -133,9 +149,19 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 impl Options {
     /// The scenarios to run, in their order.
-    pub fn chosen(&self) -> Vec<Scenario> {
-        let wanted = |scenario: &Scenario| self.only.is_empty() || self.only.contains(scenario);
-        Scenario::value_variants().iter().copied().filter(wanted).collect()
+    ///
+    /// # Errors
+    /// When one was asked for that the store does not offer.
+    pub fn chosen(&self, subject: &dyn Subject) -> Result<Vec<Scenario>> {
+        if let Some(missing) = self.only.iter().find(|scenario| !subject.offers(**scenario)) {
+            bail!("{missing} cannot be measured on this store");
+        }
+        let by_default = |scenario: Scenario| scenario != Scenario::Bare && subject.offers(scenario);
+        let wanted = |scenario: &Scenario| match self.only.is_empty() {
+            true => by_default(*scenario),
+            false => self.only.contains(scenario),
+        };
+        Ok(Scenario::value_variants().iter().copied().filter(wanted).collect())
     }
 
     /// How long one measurement lasts.
@@ -148,19 +174,30 @@ impl Options {
         self.measured().mul_f64(WARM_UP)
     }
 
+    /// How long a foreign transaction is open.
+    pub fn foreign(&self) -> Duration {
+        Duration::from_secs_f64(self.foreign_seconds)
+    }
+
+    /// How long nobody has work.
+    pub fn idle(&self) -> Duration {
+        Duration::from_secs_f64(self.idle_seconds)
+    }
+
     /// Under which conditions the numbers hold.
     pub fn facts(&self, subject: &dyn Subject, runtime_workers: usize) -> Facts {
         let on_sqlite = self.store == StoreKind::Sqlite;
+        let comparisons = subject.yardstick().map(Yardstick::comparisons);
         Facts {
             store: self.store,
             synchronous: on_sqlite.then_some(self.synchronous),
-            fast_paths: on_sqlite.then_some(!self.no_fast_paths),
+            fast_paths: (self.store != StoreKind::Memory).then_some(!self.no_fast_paths),
             engine: subject.engine(),
             file_system: subject.file_system(),
             rounds: self.rounds,
             seconds: self.seconds,
             callers: CALLERS,
-            group_max: GROUP_MAX,
+            group_max: comparisons.and_then(|each| each.iter().map(|one| one.in_flight.group_max).max()),
             waiting: [WAITING_FEW, self.waiting],
             chain_steps: CHAIN_STEPS,
             payload_bytes: PAYLOAD_BYTES,
@@ -197,7 +234,8 @@ pub struct Facts {
     /// Numbers of callers.
     pub callers: [usize; 2],
     /// Most calls of a transaction of the yardstick.
-    pub group_max: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group_max: Option<usize>,
     /// Sizes of the two backlogs.
     pub waiting: [u64; 2],
     /// Steps of a chain.
@@ -219,6 +257,7 @@ pub struct Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::memory::Memory;
 
     fn parse(arguments: &[&str]) -> Result<Options, clap::Error> {
         Options::try_parse_from(["ff-bench"].iter().chain(arguments))
@@ -226,9 +265,19 @@ mod tests {
 
     #[test]
     fn everything_runs_unless_something_is_chosen() {
-        assert_eq!(parse(&[]).unwrap().chosen().len(), 6);
+        let everything = parse(&[]).unwrap().chosen(&Memory).unwrap();
+        assert_eq!((everything.first(), everything.last()), (Some(&Scenario::Lifecycle), Some(&Scenario::Timers)));
+        assert_eq!(everything.len(), 7);
         let some = parse(&["--only", "stream,lifecycle"]).unwrap();
-        assert_eq!(some.chosen(), [Scenario::Lifecycle, Scenario::Stream]);
+        assert_eq!(some.chosen(&Memory).unwrap(), [Scenario::Lifecycle, Scenario::Stream]);
+    }
+
+    #[test]
+    fn what_a_store_does_not_offer_is_refused() {
+        for scenario in ["bare", "foreign", "idle"] {
+            let refused = parse(&["--only", scenario]).unwrap().chosen(&Memory).unwrap_err();
+            assert_eq!(refused.to_string(), format!("{scenario} cannot be measured on this store"));
+        }
     }
 
     #[test]
@@ -239,6 +288,7 @@ mod tests {
             &["--rounds", "0"],
             &["--seconds", "0"],
             &["--seconds", "inf"],
+            &["--foreign-seconds", "-1"],
             &["--waiting", "9999"],
             &["extra"],
             &["--fast"],

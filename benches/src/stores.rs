@@ -1,8 +1,10 @@
 //! What is measured: a store, and the yardstick it is compared with.
 
-mod memory;
+pub mod memory;
+mod postgres;
 mod sqlite;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -11,13 +13,21 @@ use ff_core::backend::EngineBackend;
 use ff_engine::store::Store;
 use ff_engine::{Engine, TimerOptions, Timers};
 
-use crate::disk::Scratch;
-use crate::settings::{Options, StoreKind};
+use crate::settings::{Options, Scenario, StoreKind};
 use crate::yardsticks::Yardstick;
 
 /// A store under measurement.
 #[async_trait]
 pub trait Subject: Send + Sync {
+    /// What can be measured on it.
+    fn offers(&self, scenario: Scenario) -> bool {
+        match scenario {
+            Scenario::Bare => self.yardstick().is_some(),
+            Scenario::Foreign | Scenario::Idle => self.postgres().is_some(),
+            _ => true,
+        }
+    }
+
     /// A backend without any work, with files of its own.
     async fn open(&self) -> Result<Opened>;
 
@@ -35,22 +45,32 @@ pub trait Subject: Send + Sync {
     fn yardstick(&self) -> Option<&dyn Yardstick> {
         None
     }
+
+    /// Where others connect to the same server; none where there is no such server.
+    fn postgres(&self) -> Option<&str> {
+        None
+    }
+
+    /// Brings to disk what was done so far, so that it does not cost those who are measured next.
+    async fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
-/// A backend and the files it lives on, which go after it.
+/// A backend and what it lives on, which goes after it.
 pub struct Opened {
     /// The public interface.
     pub backend: Arc<dyn EngineBackend>,
     timers: Box<dyn Fn() -> Timers + Send + Sync>,
-    _files: Option<Scratch>,
+    _ground: Box<dyn Any + Send + Sync>,
 }
 
 impl Opened {
-    fn new<S: Store>(engine: Engine<S>, files: Option<Scratch>) -> Self {
+    fn new<S: Store>(engine: Engine<S>, ground: impl Any + Send + Sync) -> Self {
         let engine = Arc::new(engine);
         let backend = Arc::clone(&engine) as Arc<dyn EngineBackend>;
         let timers = Box::new(move || Timers::start(Arc::clone(&engine), TimerOptions::default()));
-        Self { backend, timers, _files: files }
+        Self { backend, timers, _ground: Box::new(ground) }
     }
 
     /// Starts its timers, with the settings that everybody has.
@@ -60,9 +80,10 @@ impl Opened {
 }
 
 /// The store that was asked for.
-pub fn subject(options: &Options) -> Result<Box<dyn Subject>> {
+pub async fn subject(options: &Options) -> Result<Box<dyn Subject>> {
     Ok(match options.store {
         StoreKind::Memory => Box::new(memory::Memory),
         StoreKind::Sqlite => Box::new(sqlite::Sqlite::new(options)?),
+        StoreKind::Postgres => Box::new(postgres::Postgres::start(options).await?),
     })
 }

@@ -82,10 +82,11 @@ impl Stopwatch {
     /// So much was done until now.
     pub fn measured(&self, done: f64, calls: Latencies) -> Measured {
         let per_s = done / self.elapsed().as_secs_f64();
-        let cost = self.used.zip(Usage::now()).map(|(before, now)| Cost {
-            cpu_us: (now.cpu - before.cpu).as_secs_f64() * 1e6 / done,
-            disk_bytes: (now.written - before.written) as f64 / done,
-        });
+        let cost = self
+            .used
+            .zip(Usage::now())
+            .map(|(before, now)| now.since(before))
+            .map(|used| Cost { cpu_us: used.cpu.as_secs_f64() * 1e6 / done, disk_bytes: used.written as f64 / done });
         Measured { per_s, calls: calls.percentiles(), cost }
     }
 }

@@ -1,5 +1,6 @@
 //! Queues written by hand: what a store can do when nothing but the queue is asked of it.
 
+pub mod postgres;
 pub mod sqlite;
 
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use async_trait::async_trait;
 
+use crate::settings::CALLERS;
 use crate::work::Measured;
 
 /// How many calls are under way, and how they share transactions.
@@ -18,9 +20,23 @@ pub struct InFlight {
     pub group_max: usize,
 }
 
+/// What the lifecycle of one number of callers is compared with.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison {
+    /// Its word in the JSON object, as in `ratio_single`.
+    pub key: &'static str,
+    /// What the table calls the bare queue.
+    pub name: &'static str,
+    /// How the bare queue is driven.
+    pub in_flight: InFlight,
+}
+
 /// A bare queue on a store.
 #[async_trait]
 pub trait Yardstick: Send + Sync {
+    /// One for each number of callers.
+    fn comparisons(&self) -> [Comparison; CALLERS.len()];
+
     /// Insert, pop by priority, finish, in a closed loop on an empty queue; counts lifecycles. The latency of a call is
     /// that of its transaction.
     async fn queue(&self, in_flight: InFlight, warm_up: Duration, measured: Duration) -> Result<Measured>;

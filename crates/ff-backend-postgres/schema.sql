@@ -70,6 +70,7 @@ CREATE TABLE flowfabric.record (
   key bytea NOT NULL,
   version bigint NOT NULL,
   body bytea NOT NULL,
+  long_key bytea,
   PRIMARY KEY (key)
 ) WITH (
   fillfactor=80,

@@ -58,6 +58,7 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<BacklogRepo
     fill(&many.backend, options.waiting).await?;
     let fill_per_s = options.waiting as f64 / begin.elapsed().as_secs_f64();
     println!("filled at {fill_per_s:.0}/s");
+    subject.settle().await?;
 
     let (mut short, mut long) = (Vec::new(), Vec::new());
     for round in 1..=options.rounds {

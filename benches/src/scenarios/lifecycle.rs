@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use crate::latency::{Latencies, Percentiles};
 use crate::rounds::{Side, Spread, median_percentiles, rate_ratios};
-use crate::settings::{CALLERS, GROUP_MAX, Options};
+use crate::settings::{CALLERS, Options};
 use crate::stores::Subject;
 use crate::work::{Caller, Measured, Stopwatch, priority, timed, together};
-use crate::yardsticks::InFlight;
+use crate::yardsticks::Comparison;
 
 /// The lane of this scenario and of the backlog.
 pub const LANE: &str = "lifecycle";
@@ -27,7 +27,7 @@ pub struct LifecycleReport {
     /// Lifecycles per second of the yardstick.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub yardstick_per_s: Option<f64>,
-    /// `ratio_16` and `ratio_256`: rate against the yardstick with as many calls in flight.
+    /// `ratio_…`, once per number of callers: rate against what the yardstick compares them with.
     #[serde(flatten)]
     pub ratios: BTreeMap<String, f64>,
     /// `callers_16` and `callers_256`: everything about one number of callers.
@@ -52,7 +52,10 @@ pub struct ByCallers {
     pub claim: Percentiles,
     /// The completion.
     pub complete: Percentiles,
-    /// The bare queue, and the ratio to it.
+    /// What it is compared with.
+    #[serde(skip)]
+    pub comparison: Option<Comparison>,
+    /// The bare queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub yardstick: Option<Side>,
     /// Rate against the yardstick, per round.
@@ -65,6 +68,8 @@ pub struct ByCallers {
 pub struct Lifecycles {
     /// Rate of lifecycles, latency of calls.
     pub measured: Measured,
+    /// How many lifecycles.
+    pub count: usize,
     whole: Percentiles,
     create: Percentiles,
     claim: Percentiles,
@@ -73,6 +78,7 @@ pub struct Lifecycles {
 
 #[derive(Default)]
 struct Rounds {
+    comparison: Option<Comparison>,
     ours: Vec<Lifecycles>,
     bare: Vec<Measured>,
 }
@@ -81,11 +87,12 @@ struct Rounds {
 pub async fn run(subject: &dyn Subject, options: &Options) -> Result<LifecycleReport> {
     let mut rounds: [Rounds; CALLERS.len()] = Default::default();
     for round in 1..=options.rounds {
-        for (callers, rounds) in CALLERS.into_iter().zip(&mut rounds) {
+        for (nth, (callers, rounds)) in CALLERS.into_iter().zip(&mut rounds).enumerate() {
             let bare = match subject.yardstick() {
                 Some(yardstick) => {
-                    let in_flight = InFlight { calls: callers, group_max: GROUP_MAX };
-                    Some(yardstick.queue(in_flight, options.warm_up(), options.measured()).await?)
+                    let comparison = yardstick.comparisons()[nth];
+                    rounds.comparison = Some(comparison);
+                    Some(yardstick.queue(comparison.in_flight, options.warm_up(), options.measured()).await?)
                 }
                 None => None,
             };
@@ -163,6 +170,7 @@ impl Noted {
         calls.merge(self.claim.clone());
         calls.merge(self.complete.clone());
         Lifecycles {
+            count: self.whole.count(),
             measured: watch.measured(self.whole.count() as f64, calls),
             whole: self.whole.percentiles(),
             create: self.create.percentiles(),
@@ -184,6 +192,7 @@ fn summarize(callers: usize, rounds: &Rounds) -> ByCallers {
         create: median(|ours| ours.create),
         claim: median(|ours| ours.claim),
         complete: median(|ours| ours.complete),
+        comparison: rounds.comparison,
         yardstick: compared.then(|| Side::of(&rounds.bare)),
         ratio: compared.then(|| rate_ratios(&measured, &rounds.bare)),
     }
@@ -191,7 +200,7 @@ fn summarize(callers: usize, rounds: &Rounds) -> ByCallers {
 
 fn report(summaries: Vec<ByCallers>) -> LifecycleReport {
     let few = &summaries[0];
-    let ratio = |by: &ByCallers| Some((format!("ratio_{}", by.callers), by.ratio?.median));
+    let ratio = |by: &ByCallers| Some((format!("ratio_{}", by.comparison?.key), by.ratio?.median));
     LifecycleReport {
         side: few.side,
         yardstick_per_s: few.yardstick.map(|bare| bare.per_s),

@@ -71,9 +71,9 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<WorkerRepor
 }
 
 /// A moment in a handler.
-type Moment = Instant;
+pub(super) type Moment = Instant;
 
-async fn start(context: Context, _: ()) -> TaskResult {
+pub(super) async fn start(context: Context, _: ()) -> TaskResult {
     context.state::<UnboundedSender<Moment>>()?.send(Instant::now())?;
     Ok(())
 }

@@ -18,6 +18,6 @@ impl Subject for Memory {
     async fn open(&self) -> Result<Opened> {
         let store = MemoryStore::new(Arc::new(SystemClock::default()));
         let backend = Engine::open(store, Settings::default()).await?;
-        Ok(Opened::new(backend, None))
+        Ok(Opened::new(backend, ()))
     }
 }

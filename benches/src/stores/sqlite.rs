@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use async_trait::async_trait;
 use ff_backend_sqlite::{SqliteOptions, SqliteStore};
 use ff_engine::{Engine, Settings};
@@ -32,7 +32,7 @@ impl Sqlite {
         let pragmas = ff_backend_sqlite::settings(&SqliteOptions::memory().synchronous(synchronous));
         Ok(Self {
             folder: options.dir.clone(),
-            file_system: require_disk(&options.dir)?,
+            file_system: require_disk(&options.dir).context("choose another folder with --dir")?,
             synchronous,
             fast_paths: !options.no_fast_paths,
             yardstick: SqliteYardstick::new(&options.dir, pragmas),
@@ -47,7 +47,7 @@ impl Subject for Sqlite {
         let options = SqliteOptions::file(files.file("ff.db"));
         let store = SqliteStore::open(options.synchronous(self.synchronous).fast_paths(self.fast_paths)).await?;
         let backend = Engine::open(store, Settings::default()).await?;
-        Ok(Opened::new(backend, Some(files)))
+        Ok(Opened::new(backend, files))
     }
 
     fn engine(&self) -> Option<String> {

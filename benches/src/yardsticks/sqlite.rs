@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 use async_trait::async_trait;
 use rusqlite::{Connection, Statement};
 
-use super::{InFlight, Yardstick};
+use super::{Comparison, InFlight, Yardstick};
 use crate::disk::Scratch;
 use crate::latency::Latencies;
-use crate::settings::{PAYLOAD_BYTES, RESULT_BYTES};
+use crate::settings::{CALLERS, PAYLOAD_BYTES, RESULT_BYTES};
 use crate::work::{Measured, Stopwatch, priority};
 
 const SCHEMA: &str = "
@@ -23,6 +23,9 @@ const POP: &str = "
     WHERE id = (SELECT id FROM job WHERE state = 0 ORDER BY priority DESC, id LIMIT 1)
     RETURNING id, payload";
 const FINISH: &str = "UPDATE job SET state = 2, result = ?2 WHERE id = ?1 AND state = 1";
+
+/// Most calls of one transaction.
+const GROUP_MAX: usize = 100;
 
 /// Bare queues in files below a folder.
 #[derive(Clone, Debug)]
@@ -58,6 +61,14 @@ impl SqliteYardstick {
 
 #[async_trait]
 impl Yardstick for SqliteYardstick {
+    fn comparisons(&self) -> [Comparison; CALLERS.len()] {
+        let [few, many] = CALLERS.map(|calls| InFlight { calls, group_max: GROUP_MAX });
+        [
+            Comparison { key: "16", name: "bare queue, 16 in flight, one call", in_flight: few },
+            Comparison { key: "256", name: "bare queue, 256 in flight, one call", in_flight: many },
+        ]
+    }
+
     async fn queue(&self, in_flight: InFlight, warm_up: Duration, measured: Duration) -> Result<Measured> {
         self.apart(move |connection| {
             let mut queue = BareQueue::new(connection)?;

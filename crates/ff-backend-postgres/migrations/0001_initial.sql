@@ -65,11 +65,12 @@ CREATE TABLE {schema}.created (
 CREATE UNIQUE INDEX created_order ON {schema}.created (created_at, partition DESC, uuid DESC);
 CREATE INDEX created_order_in ON {schema}.created (namespace, created_at, partition DESC, uuid DESC);
 
--- Every other record.
+-- Every other record. A key that is too long for an index is stood for by its beginning and a digest, and kept whole beside.
 CREATE TABLE {schema}.record (
-  key     bytea NOT NULL PRIMARY KEY,
-  version bigint NOT NULL,
-  body    bytea NOT NULL
+  key      bytea NOT NULL PRIMARY KEY,
+  version  bigint NOT NULL,
+  body     bytea NOT NULL,
+  long_key bytea
 ) WITH (
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0.02,

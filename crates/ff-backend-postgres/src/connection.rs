@@ -5,7 +5,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Connect, Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType, tokio_postgres as driver,
+    Connect, Manager, ManagerConfig, PoolError, QueueMode, RecyclingMethod, Runtime, TimeoutType,
+    tokio_postgres as driver,
 };
 use driver::{AsyncMessage, Config, Error};
 use ff_core::{EngineError, Result};
@@ -89,6 +90,8 @@ impl Pool {
         let manager = Manager::from_connect(server.config.clone(), server.clone(), config);
         let connections = deadpool_postgres::Pool::builder(manager)
             .max_size(options.connections)
+            // Those used last know the statements, and the others may sleep.
+            .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(WAIT_TIMEOUT))
             .create_timeout(Some(CREATE_TIMEOUT))

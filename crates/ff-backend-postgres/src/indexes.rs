@@ -13,6 +13,7 @@ use ff_engine::index::{Bounds, DueKind, Index, Position};
 use ff_engine::key::Key;
 use uuid::Uuid;
 
+use crate::short::short;
 use crate::value::Value;
 
 /// Where the entries of an index are.
@@ -255,7 +256,7 @@ impl Place {
         match index {
             Index::ExecutionsIn(home) => columns(None, "i.partition = ?", vec![partition(*home)]),
             Index::Eligible(namespace, lane, class) => {
-                columns(Some("rank"), "i.queue = ?", vec![Value::Bytes(encode_queue(namespace, lane, class))])
+                columns(Some("rank"), "i.queue = ?", vec![Value::Bytes(short(encode_queue(namespace, lane, class)))])
             }
             Index::EligibleIn(home, lane) => columns(
                 Some("rank"),
@@ -281,7 +282,7 @@ impl Place {
             Index::Terminal => columns(Some("sweep_from"), "i.sweep_from IS NOT NULL", vec![]),
             Index::AttemptsOf(execution) => Self::Keys(KeyRange::attempts(*execution)),
             Index::FramesOf(execution, attempt) => Self::Keys(KeyRange::frames(*execution, *attempt)),
-            other => Self::Rows(encode_index(other)),
+            other => Self::Rows(short(encode_index(other))),
         }
     }
 

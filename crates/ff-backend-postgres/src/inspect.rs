@@ -44,7 +44,7 @@ impl PostgresStore {
     pub async fn damage(&self, key: Key) -> Result<()> {
         let mut steps = vec![
             Step::new("UPDATE {s}.record SET body = '\\xc1', version = version + 1 WHERE key = $1")
-                .with(encode_key(&key)),
+                .with(record::stored_key(&key)),
         ];
         let column = match (&key.name, Satellite::of(&key)) {
             (Name::Execution(id), _) => Some((*id, "body")),

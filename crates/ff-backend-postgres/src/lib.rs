@@ -13,6 +13,7 @@ mod news;
 mod options;
 mod schema;
 mod session;
+mod short;
 mod store;
 mod tables;
 mod tls;

@@ -81,7 +81,7 @@ async fn keys_in(store: &PostgresStore, partition: Partition) -> Result<Vec<Key>
         let Some(last) = rows.last() else { return Ok(keys) };
         after = tables::cell(last, 0)?;
         for row in &rows {
-            keys.push(tables::readable(tables::cell(row, 0)?)?);
+            keys.push(record::key(row)?);
         }
     }
 }
@@ -107,14 +107,14 @@ async fn in_transaction<T>(
     places: &BTreeSet<Partition>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    session.command("BEGIN").await.map_err(explain)?;
+    session.begin("BEGIN").await.map_err(explain)?;
     let done = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
         work.await
     };
     let done = done.await;
     let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    session.command(end).await.map_err(explain)?;
+    session.end(end).await.map_err(explain)?;
     done
 }
 

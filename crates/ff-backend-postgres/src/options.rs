@@ -14,6 +14,9 @@ use crate::tls::Tls;
 /// Connections to the server, unless told otherwise.
 const CONNECTIONS: usize = 16;
 
+/// Connections that commit beside each other, unless told otherwise.
+const WRITERS: usize = 4;
+
 /// How long a host may take to answer the first packet, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -80,6 +83,7 @@ pub struct PostgresOptions {
     pub(crate) schema: SchemaName,
     pub(crate) connections: usize,
     pub(crate) fast_paths: bool,
+    pub(crate) writers: usize,
     /// None takes the server's time.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
@@ -105,7 +109,15 @@ impl PostgresOptions {
         if server.get_application_name().is_none() {
             server.application_name("flowfabric");
         }
-        Ok(Self { server, tls, schema: SchemaName::default(), connections: CONNECTIONS, fast_paths: true, clock: None })
+        Ok(Self {
+            server,
+            tls,
+            schema: SchemaName::default(),
+            connections: CONNECTIONS,
+            writers: WRITERS,
+            fast_paths: true,
+            clock: None,
+        })
     }
 
     /// The schema that everything is kept in, made when it is missing; `flowfabric` unless told otherwise. Deployments with schemas of
@@ -136,6 +148,14 @@ impl PostgresOptions {
     #[must_use]
     pub const fn connections(mut self, max: usize) -> Self {
         self.connections = if max == 0 { 1 } else { max };
+        self
+    }
+
+    /// How many connections commit beside each other, each for its share of the partitions; at least one. One more takes work out of
+    /// queues.
+    #[must_use]
+    pub const fn writers(mut self, count: usize) -> Self {
+        self.writers = if count == 0 { 1 } else { count };
         self
     }
 
@@ -176,6 +196,7 @@ impl fmt::Debug for PostgresOptions {
             .field("tls", &self.tls)
             .field("schema", &self.schema.0)
             .field("connections", &self.connections)
+            .field("writers", &self.writers)
             .finish_non_exhaustive()
     }
 }

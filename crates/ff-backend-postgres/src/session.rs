@@ -1,6 +1,7 @@
 //! One connection, and the statements that run on it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{join_all, join3};
 use postgres_types::ToSql;
@@ -58,80 +59,76 @@ pub(crate) enum Frame {
     End,
 }
 
-impl Frame {
-    const fn begin(self) -> Option<&'static str> {
-        match self {
-            Self::None | Self::End => None,
-            Self::Whole => Some("BEGIN"),
-        }
-    }
-
-    const fn end(self) -> Option<&'static str> {
-        match self {
-            Self::None => None,
-            Self::Whole | Self::End => Some("COMMIT"),
-        }
-    }
-}
-
 /// A connection of our own for a while.
 pub(crate) struct Session {
-    client: Client,
+    /// Gone only while it is dropped.
+    client: Option<Client>,
     schema: Arc<str>,
+    /// Whether a transaction may be open. Its caller may stop waiting at any time, and nobody else must get into it.
+    is_open: AtomicBool,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.is_open.load(Ordering::Relaxed)
+            && let Some(client) = self.client.take()
+        {
+            // Out of the pool and closed, which ends the transaction.
+            drop(Client::take(client));
+        }
+    }
 }
 
 impl Session {
     pub(crate) const fn new(client: Client, schema: Arc<str>) -> Self {
-        Self { client, schema }
+        Self { client: Some(client), schema, is_open: AtomicBool::new(false) }
     }
 
-    /// Whether the connection can be used no longer.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("a session has its connection until it is dropped")
     }
 
-    /// Runs a statement that takes and gives nothing.
-    pub(crate) async fn command(&self, sql: &str) -> Result<(), Error> {
-        self.client.batch_execute(sql).await
+    /// Begins a transaction.
+    pub(crate) async fn begin(&self, how: &str) -> Result<(), Error> {
+        self.is_open.store(true, Ordering::Relaxed);
+        self.client().batch_execute(how).await
+    }
+
+    /// Ends a transaction.
+    pub(crate) async fn end(&self, how: &str) -> Result<(), Error> {
+        self.client().batch_execute(how).await?;
+        self.is_open.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Runs one statement.
     pub(crate) async fn query(&self, step: &Step) -> Result<Vec<Row>, Error> {
-        let statement = self.client.prepare_cached(&self.named(&step.sql)).await?;
-        self.client.query(&statement, &step.references()).await
+        let statement = self.client().prepare_cached(&self.named(&step.sql)).await?;
+        self.client().query(&statement, &step.references()).await
     }
 
     /// Sends all steps at once and waits for all of them; the first error counts. After an error inside a transaction nothing of it is
     /// left.
     pub(crate) async fn run(&self, frame: Frame, steps: &[Step]) -> Result<Vec<Vec<Row>>, Error> {
+        let client = self.client();
         let mut statements = Vec::with_capacity(steps.len());
         for step in steps {
             // What is known already takes no time, and what is not must not be sent between the others.
-            statements.push(self.client.prepare_cached(&self.named(&step.sql)).await?);
+            statements.push(client.prepare_cached(&self.named(&step.sql)).await?);
         }
-        let begin = async {
-            match frame.begin() {
-                Some(begin) => self.client.batch_execute(begin).await,
-                None => Ok(()),
-            }
-        };
         let all = join_all(
             steps
                 .iter()
                 .zip(&statements)
-                .map(|(step, statement)| async move { self.client.query(statement, &step.references()).await }),
+                .map(|(step, statement)| async move { client.query(statement, &step.references()).await }),
         );
-        let end = async {
-            match frame.end() {
-                Some(end) => self.client.batch_execute(end).await,
-                None => Ok(()),
-            }
-        };
+        // Sent in this order, all of them before the first answer.
+        let begin = async { if frame == Frame::Whole { self.begin("BEGIN").await } else { Ok(()) } };
+        let end = async { if frame == Frame::None { Ok(()) } else { self.end("COMMIT").await } };
         let (begun, rows, ended) = join3(begin, all, end).await;
         begun?;
-        let rows = rows.into_iter().collect::<Result<_, _>>();
-        // A commit of what has failed is a rollback and no error.
-        let rows = rows?;
+        let rows = rows.into_iter().collect::<Result<_, _>>()?;
+        // To commit what has failed is no error but a rollback, so this comes last.
         ended?;
         Ok(rows)
     }

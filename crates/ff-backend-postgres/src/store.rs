@@ -30,9 +30,6 @@ use crate::tables;
 use crate::view::View;
 use crate::writer::{Shared, Writer};
 
-/// Desks where operations of the same partitions come together. Each uses one connection.
-const DESKS: usize = 4;
-
 /// Records in a database of a Postgres server, shared by any number of processes.
 pub struct PostgresStore {
     pub(crate) shared: Arc<Shared>,
@@ -72,7 +69,7 @@ impl PostgresStore {
             pool: pool.clone(),
         });
         let messengers = messengers(&shared).await?;
-        let writer = Writer::start(&shared, DESKS);
+        let writer = Writer::start(&shared, options.writers);
         Ok(Self { shared, writer, options, _messengers: messengers })
     }
 

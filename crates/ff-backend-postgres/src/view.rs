@@ -137,9 +137,9 @@ impl View {
     /// Runs reads that all see the same moment.
     pub(crate) async fn at_one_moment<T>(&self, reads: impl Future<Output = Result<T>>) -> Result<T> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        self.session.command(begin).await.map_err(explain)?;
+        self.session.begin(begin).await.map_err(explain)?;
         let out = reads.await;
-        self.session.command("COMMIT").await.map_err(explain)?;
+        self.session.end("COMMIT").await.map_err(explain)?;
         out
     }
 }

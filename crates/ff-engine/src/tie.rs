@@ -2,7 +2,11 @@
 
 use ff_core::ids::ExecutionId;
 use ff_core::partition::{Partition, PartitionFamily};
+use sha2::{Digest, Sha256};
 use uuid::Uuid;
+
+/// Bytes of a text that is kept as it is.
+const LONG: usize = 512;
 
 /// The tie of a position. Every part has a fixed width or an end mark, so that different sequences of parts of the same kinds never
 /// give the same bytes. Stores keep the bytes: how a part is written must not change.
@@ -26,6 +30,17 @@ impl Tie {
         }
         self.0.extend_from_slice(&[0, 0]);
         self
+    }
+
+    /// Any text of which only the sameness matters once it is long: its beginning and a digest stand for the rest, so that every store can
+    /// keep the bytes in an index.
+    pub(crate) fn long_text(self, text: &str) -> Self {
+        if text.len() <= LONG {
+            return self.text(text);
+        }
+        let mut tie = self.text(&text[..text.floor_char_boundary(LONG)]);
+        tie.0.extend_from_slice(&Sha256::digest(text));
+        tie
     }
 
     /// Sixteen bytes.

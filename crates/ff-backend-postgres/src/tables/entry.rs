@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::{Entered, cell, readable};
 use crate::session::Step;
+use crate::short::short;
 
 /// The entries of a list within bounds, with the keys they refer to.
 pub(crate) fn list(list: &[u8], bounds: &Bounds) -> Step {
@@ -61,7 +62,7 @@ pub(crate) struct RawEntry {
 impl RawEntry {
     /// The stored form of an entry.
     pub(crate) fn of(entry: &Entry) -> Self {
-        Self { list: encode_index(&entry.index), major: entry.position.major, tie: entry.position.tie.to_vec() }
+        Self { list: short(encode_index(&entry.index)), major: entry.position.major, tie: entry.position.tie.to_vec() }
     }
 
     /// One row of [`page`], with the key it refers to.

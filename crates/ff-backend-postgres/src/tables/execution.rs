@@ -13,6 +13,7 @@ use crate::address::{Cell, Satellite, Stored};
 use crate::error::corrupt;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
+use crate::short::short;
 
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,7 +42,7 @@ impl Shadow {
                 }
                 Index::KindState(kind, _) => shadow.kind = Some(kind.to_string()),
                 Index::Eligible(namespace, lane, class) => {
-                    shadow.queue = Some(encode_queue(namespace, lane, class));
+                    shadow.queue = Some(short(encode_queue(namespace, lane, class)));
                     shadow.rank = Some(position.major);
                 }
                 Index::Due(DueKind::LeaseExpiry) => shadow.lease_expires_at = Some(position.major),

@@ -10,16 +10,30 @@ use super::{cell, readable};
 use crate::address::Stored;
 use crate::indexes::KeyRange;
 use crate::session::Step;
+use crate::short::short;
 
 /// Rows by key.
 pub(crate) fn load(keys: &[Key]) -> Step {
-    let keys: Vec<Vec<u8>> = keys.iter().map(encode_key).collect();
-    Step::new("SELECT key, version, body FROM {s}.record WHERE key = ANY($1::bytea[])").with(keys)
+    let keys: Vec<Vec<u8>> = keys.iter().map(stored_key).collect();
+    Step::new("SELECT key, version, body, long_key FROM {s}.record WHERE key = ANY($1::bytea[])").with(keys)
+}
+
+/// The key of a record as the table has it.
+pub(crate) fn stored_key(key: &Key) -> Vec<u8> {
+    short(encode_key(key))
+}
+
+/// The key of a row.
+pub(crate) fn key(row: &Row) -> Result<Key> {
+    match cell(row, 3)? {
+        Some(whole) => readable(whole),
+        None => readable(cell(row, 0)?),
+    }
 }
 
 /// One row.
 pub(crate) fn read(row: &Row) -> Result<(Key, Stored)> {
-    let key = readable(cell(row, 0)?)?;
+    let key = key(row)?;
     let stored = Stored::read(&key, cell(row, 1)?, cell(row, 2)?);
     Ok((key, stored))
 }
@@ -38,7 +52,7 @@ pub(crate) fn page(after: &[u8], until: &[u8], limit: i64) -> Step {
 fn page_in(after: &[u8], until: &[u8], limit: i64, is_reverse: bool) -> Step {
     let order = if is_reverse { "DESC" } else { "ASC" };
     Step::new(format!(
-        "SELECT key, version, body FROM {{s}}.record WHERE key > $1 AND key <= $2 ORDER BY key {order} LIMIT $3"
+        "SELECT key, version, body, long_key FROM {{s}}.record WHERE key > $1 AND key <= $2 ORDER BY key {order} LIMIT $3"
     ))
     .with(after.to_vec())
     .with(until.to_vec())
@@ -52,16 +66,22 @@ pub(crate) fn count(range: &KeyRange) -> Step {
 }
 
 /// Writes rows in place of what their keys held.
-pub(crate) fn put(keys: Vec<Vec<u8>>, bodies: Vec<Vec<u8>>, version: i64) -> Option<Step> {
-    let is_empty = keys.is_empty();
+pub(crate) fn put(rows: Vec<(Key, Vec<u8>)>, version: i64) -> Option<Step> {
+    let is_empty = rows.is_empty();
+    let (keys, bodies): (Vec<Vec<u8>>, Vec<Vec<u8>>) =
+        rows.into_iter().map(|(key, body)| (encode_key(&key), body)).unzip();
+    let stored: Vec<Vec<u8>> = keys.iter().cloned().map(short).collect();
+    let whole: Vec<Option<Vec<u8>>> =
+        keys.into_iter().zip(&stored).map(|(key, stored)| Some(key).filter(|key| key != stored)).collect();
     let step = Step::new(
-        "INSERT INTO {s}.record (key, version, body)
-         SELECT key, $3, body FROM unnest($1::bytea[], $2::bytea[]) AS w (key, body)
+        "INSERT INTO {s}.record (key, version, body, long_key)
+         SELECT key, $3, body, long_key FROM unnest($1::bytea[], $2::bytea[], $4::bytea[]) AS w (key, body, long_key)
          ON CONFLICT (key) DO UPDATE SET version = excluded.version, body = excluded.body",
     )
-    .with(keys)
+    .with(stored)
     .with(bodies)
-    .with(version);
+    .with(version)
+    .with(whole);
     Some(step).filter(|_| !is_empty)
 }
 

@@ -45,16 +45,15 @@ enum Failure {
 
 pub(super) struct Desk {
     shared: Arc<Shared>,
-    session: Option<Session>,
 }
 
 impl Desk {
     pub(super) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, session: None }
+        Self { shared }
     }
 
     /// Serves what comes, until nobody can send any more.
-    pub(super) async fn serve(mut self, mut jobs: mpsc::UnboundedReceiver<Box<dyn Work>>) {
+    pub(super) async fn serve(self, mut jobs: mpsc::UnboundedReceiver<Box<dyn Work>>) {
         let mut group = Vec::new();
         while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
             group.retain(|work| work.is_wanted());
@@ -66,7 +65,7 @@ impl Desk {
     }
 
     /// Decides and commits a group; everybody is answered when it is durable.
-    async fn run(&mut self, mut group: Group) {
+    async fn run(&self, mut group: Group) {
         match self.try_hard(&mut group).await {
             Ok(()) => answer(group, &Ok(())),
             Err(Failure::Refused(_)) if group.len() > 1 => self.run_singly(group).await,
@@ -76,13 +75,13 @@ impl Desk {
     }
 
     /// One after another, so that nobody pays for another's trouble.
-    async fn run_singly(&mut self, group: Group) {
+    async fn run_singly(&self, group: Group) {
         for work in group {
             Box::pin(self.run(vec![work])).await;
         }
     }
 
-    async fn try_hard(&mut self, group: &mut Group) -> Result<(), Failure> {
+    async fn try_hard(&self, group: &mut Group) -> Result<(), Failure> {
         let mut taken = None;
         for attempt in 0..ATTEMPTS {
             if attempt > 1 {
@@ -92,10 +91,6 @@ impl Desk {
                 Err(Failure::Stale(places)) => {
                     taken.get_or_insert_with(BTreeSet::new).extend(places);
                 }
-                Err(Failure::Lost(error)) => {
-                    self.session = None;
-                    return Err(Failure::Lost(error));
-                }
                 done => return done,
             }
         }
@@ -103,32 +98,28 @@ impl Desk {
     }
 
     /// Tries once; with `taken`, after these partitions were taken.
-    async fn attempt(&mut self, group: &mut Group, taken: Option<&BTreeSet<Partition>>) -> Result<(), Failure> {
-        if self.session.as_ref().is_none_or(Session::is_closed) {
-            self.session = Some(self.shared.session().await.map_err(Failure::Lost)?);
-        }
-        let Some(session) = &self.session else { return Ok(()) };
+    async fn attempt(&self, group: &mut Group, taken: Option<&BTreeSet<Partition>>) -> Result<(), Failure> {
+        let session = self.shared.session().await.map_err(Failure::Lost)?;
         if let Some(places) = taken {
-            begin(session, places).await?;
+            begin(&session, places).await?;
         }
-        let outcome = decide_and_commit(&self.shared, session, group, taken.is_some()).await;
-        if outcome.is_err() && taken.is_some() && !session.is_closed() {
-            // Whatever is left of the transaction ends here; a connection that cannot even do that is given up.
-            if session.command("ROLLBACK").await.is_err() {
-                self.session = None;
-            }
+        let outcome = decide_and_commit(&self.shared, &session, group, taken.is_some()).await;
+        if outcome.is_err() && taken.is_some() {
+            // What cannot even be rolled back ends with its connection.
+            let _ = session.end("ROLLBACK").await;
         }
         outcome
     }
 }
 
 async fn begin(session: &Session, places: &BTreeSet<Partition>) -> Result<(), Failure> {
-    session.command("BEGIN").await.map_err(|error| Failure::Lost(explain(error)))?;
+    session.begin("BEGIN").await.map_err(|error| Failure::Lost(explain(error)))?;
     match session.query(&plan::lock(places)).await {
         Ok(_) => Ok(()),
         Err(error) => {
             let failure = failure(error, places.clone());
-            session.command("ROLLBACK").await.map_err(|error| Failure::Lost(explain(error)))?;
+            // What cannot even be rolled back ends with its connection.
+            let _ = session.end("ROLLBACK").await;
             Err(failure)
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct Plan {
     updated: execution::Rows,
     deleted: Vec<ExecutionId>,
     touched: BTreeSet<ExecutionId>,
-    put: (Vec<Vec<u8>>, Vec<Vec<u8>>),
+    put: Vec<(Key, Vec<u8>)>,
     removed: Vec<Vec<u8>>,
     touched_records: BTreeSet<Key>,
     entered: entry::Rows,
@@ -167,13 +167,12 @@ impl Plan {
             cells: Default::default(),
         };
         self.after.push((Address::Record(key.clone()), Some(Arc::new(stored))));
-        self.put.0.push(encode_key(key));
-        self.put.1.push(body);
+        self.put.push((key.clone(), body));
     }
 
     fn remove_record(&mut self, key: &Key) {
         self.after.push((Address::Record(key.clone()), None));
-        self.removed.push(encode_key(key));
+        self.removed.push(record::stored_key(key));
     }
 
     /// Writes what changes of an execution and of what stands beside it.
@@ -259,8 +258,7 @@ impl Plan {
             match (wanted.cells[satellite as usize], left) {
                 (Some(new), _) => self.save(facts, &key, new.as_ref())?,
                 (None, Cell::Here(body)) => {
-                    self.put.0.push(encode_key(&key));
-                    self.put.1.push(body.clone());
+                    self.put.push((key.clone(), body.clone()));
                     self.after.push((Address::Record(key), None));
                 }
                 (None, Cell::Absent | Cell::Elsewhere) => {}
@@ -299,7 +297,7 @@ impl Plan {
     pub(super) fn into_steps(self) -> Vec<Step> {
         let enter = self.enter();
         let touched: Vec<ExecutionId> = self.touched.into_iter().collect();
-        let touched_records: Vec<Vec<u8>> = self.touched_records.iter().map(encode_key).collect();
+        let touched_records: Vec<Vec<u8>> = self.touched_records.iter().map(record::stored_key).collect();
         let writes = [
             self.left.delete(),
             self.forgotten.delete(),
@@ -310,7 +308,7 @@ impl Plan {
             self.inserted.insert(),
             self.updated.update(),
             self.created.insert(),
-            record::put(self.put.0, self.put.1, self.version),
+            record::put(self.put, self.version),
             self.entered.insert(),
             event::append(self.events.0, self.events.1),
         ];
@@ -328,7 +326,7 @@ impl Plan {
                     versions.push(*version);
                 }
                 Address::Record(key) => {
-                    keys.push(encode_key(key));
+                    keys.push(record::stored_key(key));
                     key_versions.push(*version);
                 }
             }

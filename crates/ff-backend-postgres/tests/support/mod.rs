@@ -25,6 +25,6 @@ pub(crate) fn schema() -> Schema {
 
 /// A store in a schema.
 pub(crate) async fn connect(schema: &str, clock: Arc<dyn Clock>, fast_paths: bool) -> Result<PostgresStore> {
-    let options = PostgresOptions::new(&SERVER.url())?.schema(schema)?;
+    let options = PostgresOptions::new(&SERVER.url())?.schema(schema)?.writers(1);
     PostgresStore::connect(options.clock(clock).fast_paths(fast_paths)).await
 }

@@ -103,7 +103,7 @@ impl LaneClass {
 
     fn tie(&self, before: Tie) -> Tie {
         let QueueClass { kind, requirement, gates } = &self.class;
-        let named = before.text(self.namespace.as_str()).text(kind.as_str()).text(requirement.as_str());
+        let named = before.text(self.namespace.as_str()).text(kind.as_str()).long_text(requirement.as_str());
         gates.iter().fold(named, |tie, gate| match gate {
             Gate::Budget(budget) => tie.tag(b'b').uuid(budget.uuid()),
             Gate::Quota(quota) => tie.tag(b'q').uuid(quota.uuid()),

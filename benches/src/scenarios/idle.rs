@@ -1,0 +1,195 @@
+//! Workers without work beside an engine's timers: how much they ask of the server, and how fast one begins when work comes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ff_core::backend::EngineBackend;
+use ff_sdk::{Client, RunningWorker, Task, Worker};
+use serde::Serialize;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::worker::{Moment, start};
+use crate::latency::{Latencies, Percentiles};
+use crate::postgres::{connect, track_statements};
+use crate::rounds::{Side, Spread, median_percentiles};
+use crate::settings::Options;
+use crate::stores::Subject;
+
+/// Workers that wait for work.
+const WORKERS: usize = 5;
+
+/// Submissions to workers that have had nothing to do for a while.
+const SUBMISSIONS: usize = 100;
+
+/// For how long they had nothing to do before each.
+const REST: Duration = Duration::from_millis(50);
+
+/// Kinds of statements that are told apart.
+const BUSIEST: usize = 8;
+
+/// After so long the server must be counting.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For the session that looks: what it runs itself does not count.
+const LOOK_ON: &str = "CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SET pg_stat_statements.track = 'none'";
+
+const PROBE: &str = "SELECT 1 AS probe";
+const PROBED: &str = "SELECT count(*) > 0 FROM pg_stat_statements WHERE query LIKE '%AS probe'";
+const COUNTED: &str = "
+    SELECT query, calls FROM pg_stat_statements
+    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    ORDER BY calls DESC, query";
+
+/// What workers without work cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct IdleReport {
+    /// How many there were, all on one engine, whose timers ran.
+    pub workers: usize,
+    /// For how many seconds nobody had work.
+    pub idle_s: f64,
+    /// Statements that the server ran meanwhile.
+    pub statements_per_minute: f64,
+    /// The most frequent ones.
+    pub busiest: Vec<Busy>,
+    /// From the call that submits to the handler's start, with pauses in which the workers rest.
+    pub submit_to_start: Percentiles,
+    /// Transactions of one row in the same run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<Side>,
+    /// The start against that transaction: the middle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_p50: Option<f64>,
+    /// The start against that transaction: the slow end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_p99: Option<f64>,
+}
+
+/// A kind of statement.
+#[derive(Clone, Debug, Serialize)]
+pub struct Busy {
+    /// The beginning of its text, in one line.
+    pub query: String,
+    /// How often it ran.
+    pub calls: i64,
+}
+
+/// Counts statements for a while, then measures bare commits and starts in turn.
+pub async fn run(subject: &dyn Subject, options: &Options) -> Result<IdleReport> {
+    let url = subject.postgres().context("there is no server that counts statements")?;
+    let opened = subject.open().await?;
+    let timers = opened.start_timers();
+    let mut workers = Workers::start(&opened.backend).await?;
+    // Everything has run once.
+    workers.submissions(WORKERS).await?;
+    let busy = count(url, options.idle()).await?;
+    let calls: i64 = busy.iter().map(|busy| busy.calls).sum();
+    let statements_per_minute = calls as f64 * 60.0 / options.idle().as_secs_f64();
+    println!("{statements_per_minute:.0} statements per minute");
+
+    let (mut starts, mut commits) = (Vec::new(), Vec::new());
+    for round in 1..=options.rounds {
+        if let Some(yardstick) = subject.yardstick() {
+            commits.push(yardstick.commit(options.warm_up(), options.measured().div_f64(2.0)).await?);
+        }
+        let start = workers.submissions(SUBMISSIONS).await?.percentiles();
+        println!("round {round}: start p50 {:.3} ms, p99 {:.3} ms", start.p50_ms, start.p99_ms);
+        starts.push(start);
+    }
+    workers.stop().await;
+    timers.stop().await;
+
+    let ratio = |part: fn(&Percentiles) -> f64| {
+        let rounds = starts.iter().zip(&commits).map(|(start, commit)| part(start) / part(&commit.calls));
+        (!commits.is_empty()).then(|| Spread::of(rounds).median)
+    };
+    Ok(IdleReport {
+        workers: WORKERS,
+        idle_s: options.idle().as_secs_f64(),
+        statements_per_minute,
+        busiest: busy.into_iter().take(BUSIEST).collect(),
+        submit_to_start: median_percentiles(&starts),
+        ratio_p50: ratio(|calls| calls.p50_ms),
+        ratio_p99: ratio(|calls| calls.p99_ms),
+        commit: (!commits.is_empty()).then(|| Side::of(&commits)),
+    })
+}
+
+/// What the server runs for others within this time, the most frequent first.
+async fn count(url: &str, time: Duration) -> Result<Vec<Busy>> {
+    let (onlooker, other) = (connect(url).await?, connect(url).await?);
+    onlooker.batch_execute(LOOK_ON).await?;
+    track_statements(&onlooker, "top").await?;
+    tokio::time::timeout(PATIENCE, until_counted(&onlooker, &other)).await.context("the server counts nothing")??;
+    onlooker.execute("SELECT pg_stat_statements_reset()", &[]).await?;
+    tokio::time::sleep(time).await;
+    let rows = onlooker.query(COUNTED, &[]).await?;
+    track_statements(&onlooker, "none").await?;
+    rows.iter().map(|row| Ok(Busy { query: one_line(row.try_get(0)?), calls: row.try_get(1)? })).collect()
+}
+
+/// Returns when statements of sessions that were there before are counted.
+async fn until_counted(onlooker: &tokio_postgres::Client, other: &tokio_postgres::Client) -> Result<()> {
+    while !onlooker.query_one(PROBED, &[]).await?.try_get::<_, bool>(0)? {
+        other.batch_execute(PROBE).await?;
+    }
+    Ok(())
+}
+
+fn one_line(query: &str) -> String {
+    let line = query.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(100).collect()
+}
+
+/// Workers with nothing else to do, and what their handlers tell.
+struct Workers {
+    client: Client,
+    running: Vec<RunningWorker>,
+    moments: UnboundedReceiver<Moment>,
+}
+
+impl Workers {
+    async fn start(backend: &Arc<dyn EngineBackend>) -> Result<Self> {
+        let (sender, moments) = unbounded_channel::<Moment>();
+        let mut running = Vec::with_capacity(WORKERS);
+        for _ in 0..WORKERS {
+            running.push(worker(backend, sender.clone()).await?);
+        }
+        Ok(Self { client: Client::new(Arc::clone(backend), "bench")?, running, moments })
+    }
+
+    /// One at a time, each to workers that rest.
+    async fn submissions(&mut self, count: usize) -> Result<Latencies> {
+        let mut noted = Latencies::default();
+        for _ in 0..count {
+            tokio::time::sleep(REST).await;
+            let called = Instant::now();
+            let run = self.client.submit(Task::new("start", &())).await?;
+            noted.note(self.moments.recv().await.context("the workers are gone")? - called);
+            run.result::<()>().await?;
+        }
+        Ok(noted)
+    }
+
+    async fn stop(self) {
+        for worker in self.running {
+            worker.stop().await;
+        }
+    }
+}
+
+async fn worker(backend: &Arc<dyn EngineBackend>, sender: UnboundedSender<Moment>) -> Result<RunningWorker> {
+    let worker = Worker::builder(Arc::clone(backend)).namespace("bench").state(sender).on("start", start);
+    Ok(worker.start().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_shown_in_one_short_line() {
+        assert_eq!(one_line("SELECT 1\n   FROM x"), "SELECT 1 FROM x");
+        assert_eq!(one_line(&"ä".repeat(300)).chars().count(), 100);
+    }
+}
