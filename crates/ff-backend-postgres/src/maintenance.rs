@@ -1,7 +1,5 @@
 //! Comparing index entries with what records declare, and repairing them. A page of records at a time, with their partition taken.
 
-use std::collections::BTreeSet;
-
 use ff_core::ids::ExecutionId;
 use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
@@ -20,7 +18,7 @@ use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
 use crate::tables::{self, record};
 use crate::view::View;
-use crate::writer::plan;
+use crate::writer::plan::{self, Places};
 
 /// Records looked at in one go.
 const PAGE: usize = 500;
@@ -99,14 +97,10 @@ async fn beside(view: &View, execution: &Key) -> Result<Vec<Key>> {
 /// Repairs the entries of some records while nobody else writes in their partition; says how many.
 async fn alone_in(store: &PostgresStore, partition: Partition, keys: &[Key]) -> Result<usize> {
     let view = store.view().await?;
-    in_transaction(&view.session, &BTreeSet::from([partition]), repair(&view, keys)).await
+    in_transaction(&view.session, &Places::from([(partition, true)]), repair(&view, keys)).await
 }
 
-async fn in_transaction<T>(
-    session: &Session,
-    places: &BTreeSet<Partition>,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
+async fn in_transaction<T>(session: &Session, places: &Places, work: impl Future<Output = Result<T>>) -> Result<T> {
     session.begin("BEGIN").await.map_err(explain)?;
     let done = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
@@ -199,7 +193,7 @@ async fn is_declared(view: &View, raw: &RawEntry, key: &[u8]) -> Result<bool> {
 
 /// Looks once more while nobody writes, and removes.
 async fn remove(view: &View, stale: Vec<EntryWithKey>) -> Result<usize> {
-    let places = stale.iter().filter_map(|(_, key)| Some(tables::readable(key).ok()?.partition)).collect();
+    let places = stale.iter().filter_map(|(_, key)| Some((tables::readable(key).ok()?.partition, true))).collect();
     let work = async {
         let mut rows = entry::Rows::default();
         for (raw, key) in undeclared(view, stale, None).await? {
@@ -223,5 +217,5 @@ pub(crate) async fn behind_the_back(store: &PostgresStore, partition: Partition,
         }
         Ok(())
     };
-    in_transaction(&view.session, &BTreeSet::from([partition]), work).await
+    in_transaction(&view.session, &Places::from([(partition, true)]), work).await
 }

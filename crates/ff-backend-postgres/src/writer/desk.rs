@@ -3,20 +3,20 @@
 //! The first try trusts what the process remembers and takes the partitions only for the commit itself, which fails if anything turned out
 //! to be old. The next one takes the partitions first, and then nothing can change under it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ff_core::error::ContentionKind;
-use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 use ff_engine::store::Reach;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::mpsc;
+use tokio_postgres::error::Severity;
 
 use super::Shared;
 use super::batch::{Batch, Decision};
-use super::plan::{self, Plan};
+use super::plan::{self, Places, Plan};
 use super::work::Work;
 use crate::error::{explain, is_conflict, is_stale};
 use crate::session::{Frame, Session};
@@ -36,7 +36,7 @@ pub(super) type Group = Vec<Box<dyn Work>>;
 /// Why a group was not committed.
 enum Failure {
     /// Somebody else was faster; it is to be tried again with these partitions taken first.
-    Stale(BTreeSet<Partition>),
+    Stale(Places),
     /// It could not be written.
     Refused(EngineError),
     /// The connection does not work, so nothing is known.
@@ -88,22 +88,20 @@ impl Desk {
                 tokio::time::sleep(pause(attempt)).await;
             }
             match self.attempt(group, taken.as_ref()).await {
-                Err(Failure::Stale(places)) => {
-                    taken.get_or_insert_with(BTreeSet::new).extend(places);
-                }
+                Err(Failure::Stale(places)) => plan::add(taken.get_or_insert_default(), places),
                 done => return done,
             }
         }
-        Err(Failure::Stale(BTreeSet::new()))
+        Err(Failure::Stale(Places::new()))
     }
 
     /// Tries once; with `taken`, after these partitions were taken.
-    async fn attempt(&self, group: &mut Group, taken: Option<&BTreeSet<Partition>>) -> Result<(), Failure> {
+    async fn attempt(&self, group: &mut Group, taken: Option<&Places>) -> Result<(), Failure> {
         let session = self.shared.session().await.map_err(Failure::Lost)?;
         if let Some(places) = taken {
             begin(&session, places).await?;
         }
-        let outcome = decide_and_commit(&self.shared, &session, group, taken.is_some()).await;
+        let outcome = decide_and_commit(&self.shared, &session, group, taken).await;
         if outcome.is_err() && taken.is_some() {
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
@@ -112,7 +110,7 @@ impl Desk {
     }
 }
 
-async fn begin(session: &Session, places: &BTreeSet<Partition>) -> Result<(), Failure> {
+async fn begin(session: &Session, places: &Places) -> Result<(), Failure> {
     session.begin("BEGIN").await.map_err(|error| Failure::Lost(explain(error)))?;
     match session.query(&plan::lock(places)).await {
         Ok(_) => Ok(()),
@@ -129,17 +127,17 @@ async fn decide_and_commit(
     shared: &Shared,
     session: &Session,
     group: &mut Group,
-    is_taken: bool,
+    taken: Option<&Places>,
 ) -> Result<(), Failure> {
     let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
     let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere).count();
-    let cache = (!is_taken).then(|| Arc::clone(&shared.cache));
+    let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
     let batch = Arc::new(Batch::new(shared.clock.now(), cache, newborn, seekers));
     decide(&batch, session, group).await.map_err(Failure::Lost)?;
     let Some(batch) = Arc::into_inner(batch) else { return Ok(()) };
     let (facts, accepted, newborn) = batch.finish();
     let plan = Plan::new(&facts, &accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
-    commit(shared, session, plan, group, is_taken).await
+    commit(shared, session, plan, group, taken).await
 }
 
 async fn commit(
@@ -147,13 +145,19 @@ async fn commit(
     session: &Session,
     mut plan: Plan,
     group: &Group,
-    is_taken: bool,
+    taken: Option<&Places>,
 ) -> Result<(), Failure> {
-    let homes = group.iter().filter(|work| work.reach() == Reach::Home).map(|work| work.home());
-    let places: BTreeSet<Partition> = plan.places.keys().copied().chain(homes).collect();
+    let homes = group.iter().filter(|work| work.reach() == Reach::Home).map(|work| (work.home(), true));
+    let mut places = plan.places.clone();
+    plan::add(&mut places, homes);
+    if let Some(taken) = taken
+        && !take_more(session, plan::missing(&plan.places, taken)).await?
+    {
+        return Err(Failure::Stale(places));
+    }
     let (news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
     let expected = plan.addresses();
-    let frame = match (is_taken, plan.writes()) {
+    let frame = match (taken.is_some(), plan.writes()) {
         (true, _) => Frame::End,
         (false, true) => Frame::Whole,
         (false, false) if expected.is_empty() => return Ok(()),
@@ -176,13 +180,24 @@ async fn commit(
     }
 }
 
-fn failure(error: tokio_postgres::Error, places: BTreeSet<Partition>) -> Failure {
+/// Takes partitions beside those that are taken, if nobody else has them. To wait for one outside of the order that all keep would be
+/// a deadlock sooner or later.
+async fn take_more(session: &Session, places: Places) -> Result<bool, Failure> {
+    if places.is_empty() {
+        return Ok(true);
+    }
+    let rows = session.query(&plan::lock_at_once(&places)).await.map_err(|error| failure(error, places))?;
+    rows.first().map_or(Ok(false), |row| tables::cell(row, 0)).map_err(Failure::Refused)
+}
+
+fn failure(error: tokio_postgres::Error, places: Places) -> Failure {
     if is_stale(&error) || is_conflict(&error) {
         return Failure::Stale(places);
     }
-    let is_told = error.as_db_error().is_some();
+    // A session that the server ends may have committed just before.
+    let is_refused = error.as_db_error().is_some_and(|told| told.parsed_severity() == Some(Severity::Error));
     let error = explain(error);
-    if is_told { Failure::Refused(error) } else { Failure::Lost(error) }
+    if is_refused { Failure::Refused(error) } else { Failure::Lost(error) }
 }
 
 /// Has every operation decide. Those that look for work, and those that others overtook, go one after another.

@@ -31,11 +31,28 @@ pub(crate) struct News {
     pub(crate) due_at: Option<TimestampMs>,
 }
 
+/// Partitions, and whether they are written or only read.
+pub(crate) type Places = BTreeMap<Partition, bool>;
+
+/// Adds further ones.
+pub(super) fn add(places: &mut Places, more: impl IntoIterator<Item = (Partition, bool)>) {
+    for (place, is_written) in more {
+        *places.entry(place).or_default() |= is_written;
+    }
+}
+
+/// Those that are not taken, or not for writing.
+pub(super) fn missing(wanted: &Places, taken: &Places) -> Places {
+    let is_covered =
+        |place: &Partition, is_written: bool| taken.get(place).is_some_and(|for_writing| *for_writing || !is_written);
+    wanted.iter().filter(|(place, is_written)| !is_covered(place, **is_written)).map(|(k, v)| (*k, *v)).collect()
+}
+
 /// One commit.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Partitions that are read, and whether they are written.
-    pub(super) places: BTreeMap<Partition, bool>,
+    pub(super) places: Places,
     /// The versions that rows must have.
     expected: BTreeMap<Address, i64>,
     version: i64,
@@ -332,8 +349,7 @@ impl Plan {
             }
         }
         let (partitions, uuids) = execution::columns_of(executions);
-        let (places, shared): (Vec<i32>, Vec<bool>) =
-            self.places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip();
+        let (places, shared) = numbers(&self.places);
         Step::new("SELECT {s}.enter($1, $2, $3, $4, $5, $6, $7, $8)")
             .with(places)
             .with(shared)
@@ -347,10 +363,26 @@ impl Plan {
 }
 
 /// Takes partitions before anything is read.
-pub(crate) fn lock(places: &BTreeSet<Partition>) -> Step {
-    let numbers: Vec<i32> = places.iter().map(|partition| place(*partition)).collect();
-    let shared = vec![false; numbers.len()];
+pub(crate) fn lock(places: &Places) -> Step {
+    let (numbers, shared) = numbers(places);
     Step::new("SELECT {s}.enter($1, $2, FALSE, '{}', '{}', '{}', '{}', '{}')").with(numbers).with(shared)
+}
+
+/// Takes partitions without waiting for any; says whether all are taken. In the space of lock numbers of `enter`.
+pub(super) fn lock_at_once(places: &Places) -> Step {
+    let (numbers, shared) = numbers(places);
+    Step::new(
+        "SELECT bool_and(CASE WHEN shared THEN pg_try_advisory_xact_lock_shared(space, place)
+                         ELSE pg_try_advisory_xact_lock(space, place) END)
+         FROM unnest($1::integer[], $2::boolean[]) AS w (place, shared), (SELECT '{s}'::regnamespace::oid::integer) AS here (space)",
+    )
+    .with(numbers)
+    .with(shared)
+}
+
+/// The numbers of partitions, and whether each is shared with other readers.
+fn numbers(places: &Places) -> (Vec<i32>, Vec<bool>) {
+    places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip()
 }
 
 /// The number of a partition among the locks, in the order of partitions.
