@@ -16,7 +16,8 @@ use ff_test_load::feed::Reader;
 use ff_test_servers::postgres::PostgresServer;
 use libtest_mimic::Failed;
 
-use crate::{Orders, PROCESSES, Site, command, finish, start};
+use crate::site::{Site, command, finish};
+use crate::{Orders, PROCESSES, start};
 
 /// Longer than the test.
 const WAIT_MS: u64 = 55_000;

@@ -183,13 +183,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn new(
-        shift: Shift,
-        number: usize,
-        backend: Arc<dyn EngineBackend>,
-        seal: Seal,
-        tally: Arc<Mutex<Tally>>,
-    ) -> Self {
+    fn new(shift: Shift, number: usize, backend: Arc<dyn EngineBackend>, seal: Seal, tally: Arc<Mutex<Tally>>) -> Self {
         let rng = fastrand::Rng::with_seed((shift.process * 100 + number) as u64);
         let worker = format!("worker-{}-{number}", shift.process);
         Self { rng, backend, seal, tally, worker, created: Vec::new(), held: Vec::new(), signals: Vec::new() }

@@ -107,9 +107,7 @@ impl Report {
     pub fn has_no_trouble(&self) -> Result<(), String> {
         match self.troubles.first() {
             None => Ok(()),
-            Some(first) => {
-                Err(format!("{} calls failed as they must not; the first: {first}", self.troubles.len()))
-            }
+            Some(first) => Err(format!("{} calls failed as they must not; the first: {first}", self.troubles.len())),
         }
     }
 
