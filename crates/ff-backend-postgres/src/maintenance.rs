@@ -1,6 +1,6 @@
 //! Comparing index entries with what records declare, and repairing them. A page of records at a time, with their partition taken.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ff_core::ids::ExecutionId;
 use ff_core::partition::{Partition, PartitionFamily};
@@ -13,7 +13,7 @@ use ff_engine::records::Record;
 use crate::address::{Address, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
-use crate::session::{Session, Step};
+use crate::session::{BEGIN, Session, Step};
 use crate::store::PostgresStore;
 use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
@@ -99,15 +99,15 @@ async fn beside(view: &View, execution: &Key) -> Result<Vec<Key>> {
 /// Repairs the entries of some records while nobody else writes in their partition; says how many.
 async fn alone_in(store: &PostgresStore, partition: Partition, keys: &[Key]) -> Result<usize> {
     let view = store.view().await?;
-    in_transaction(&view.session, &BTreeSet::from([partition]), repair(&view, keys)).await
+    in_transaction(&view.session, &BTreeMap::from([(partition, true)]), repair(&view, keys)).await
 }
 
 async fn in_transaction<T>(
     session: &Session,
-    places: &BTreeSet<Partition>,
+    places: &BTreeMap<Partition, bool>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    session.begin("BEGIN").await.map_err(explain)?;
+    session.begin(BEGIN).await.map_err(explain)?;
     let done = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
         work.await
@@ -199,7 +199,7 @@ async fn is_declared(view: &View, raw: &RawEntry, key: &[u8]) -> Result<bool> {
 
 /// Looks once more while nobody writes, and removes.
 async fn remove(view: &View, stale: Vec<EntryWithKey>) -> Result<usize> {
-    let places = stale.iter().filter_map(|(_, key)| Some(tables::readable(key).ok()?.partition)).collect();
+    let places = stale.iter().filter_map(|(_, key)| Some((tables::readable(key).ok()?.partition, true))).collect();
     let work = async {
         let mut rows = entry::Rows::default();
         for (raw, key) in undeclared(view, stale, None).await? {
@@ -223,5 +223,5 @@ pub(crate) async fn behind_the_back(store: &PostgresStore, partition: Partition,
         }
         Ok(())
     };
-    in_transaction(&view.session, &BTreeSet::from([partition]), work).await
+    in_transaction(&view.session, &BTreeMap::from([(partition, true)]), work).await
 }
