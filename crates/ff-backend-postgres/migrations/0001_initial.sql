@@ -132,10 +132,10 @@ DECLARE
 BEGIN
   FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
     IF NOT waits THEN
-      IF NOT CASE
+      IF NOT (CASE
         WHEN shared[at] THEN pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at])
         ELSE pg_catalog.pg_try_advisory_xact_lock(space, places[at])
-      END THEN
+      END) THEN
         RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
       END IF;
     ELSIF shared[at] THEN
