@@ -99,7 +99,7 @@ CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partitio
 
 CREATE SEQUENCE flowfabric.event_sequence AS bigint START 1 INCREMENT 1 CACHE 1;
 
-CREATE OR REPLACE FUNCTION flowfabric.enter(places integer[], shared boolean[], writes_events boolean, partitions integer[], uuids uuid[], versions bigint[], keys bytea[], key_versions bigint[])
+CREATE OR REPLACE FUNCTION flowfabric.enter(places integer[], shared boolean[], waits boolean, writes_events boolean, partitions integer[], uuids uuid[], versions bigint[], keys bytea[], key_versions bigint[])
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
@@ -111,7 +111,14 @@ DECLARE
   reached bigint;
 BEGIN
   FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
-    IF shared[at] THEN
+    IF NOT waits THEN
+      IF NOT (CASE
+        WHEN shared[at] THEN pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at])
+        ELSE pg_catalog.pg_try_advisory_xact_lock(space, places[at])
+      END) THEN
+        RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+      END IF;
+    ELSIF shared[at] THEN
       PERFORM pg_catalog.pg_advisory_xact_lock_shared(space, places[at]);
     ELSE
       PERFORM pg_catalog.pg_advisory_xact_lock(space, places[at]);

@@ -108,12 +108,14 @@ CREATE SEQUENCE {schema}.event_sequence AS bigint CACHE 1;
 -- Begins the writing part of a transaction: takes its locks, checks that nothing it read has changed, and tells the time. Runs at READ
 -- COMMITTED, where each statement sees what is committed when it begins; so the checks see what the owners of the locks left.
 --
--- `places` are locked one after the other, in the given order, `shared` or not; callers give them in an order that all of them keep. The schema
+-- `places` are locked one after the other, in the given order, `shared` or not; callers give them in an order that all of them keep, or
+-- do not wait for those that somebody else holds: that counts as a change. The schema
 -- has a space of lock numbers of its own. Version 0 stands for a record that must not exist. Raises FF001 when something has changed.
 -- Returns milliseconds since 1970 by the clock of the server.
 CREATE FUNCTION {schema}.enter(
   places integer[],
   shared boolean[],
+  waits boolean,
   writes_events boolean,
   partitions integer[],
   uuids uuid[],
@@ -129,7 +131,14 @@ DECLARE
   reached bigint;
 BEGIN
   FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
-    IF shared[at] THEN
+    IF NOT waits THEN
+      IF NOT (CASE
+        WHEN shared[at] THEN pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at])
+        ELSE pg_catalog.pg_try_advisory_xact_lock(space, places[at])
+      END) THEN
+        RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+      END IF;
+    ELSIF shared[at] THEN
       PERFORM pg_catalog.pg_advisory_xact_lock_shared(space, places[at]);
     ELSE
       PERFORM pg_catalog.pg_advisory_xact_lock(space, places[at]);

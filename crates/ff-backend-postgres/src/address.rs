@@ -36,11 +36,11 @@ impl Address {
         }
     }
 
-    /// Whether it belongs to an execution.
-    pub(crate) fn is_of(&self, execution: ExecutionId) -> bool {
+    /// The execution it belongs to, if there is one.
+    pub(crate) const fn execution(&self) -> Option<ExecutionId> {
         match self {
-            Self::Execution(id) => *id == execution,
-            Self::Record(key) => execution_of(key) == Some(execution),
+            Self::Execution(id) => Some(*id),
+            Self::Record(key) => execution_of(key),
         }
     }
 }

@@ -8,6 +8,9 @@ use ff_core::TimestampMs;
 use ff_core::backend::layer::BoxFuture;
 use ff_engine::clock::Clock;
 
+/// Longer than an answer can take: what is further behind was set back.
+const SET_BACK_MS: i64 = 60_000;
+
 /// The server's clock, as this process last saw it, carried on by the clock of this machine.
 #[derive(Debug)]
 struct ServerClock {
@@ -22,10 +25,14 @@ impl ServerClock {
         elapsed.saturating_add(self.offset.load(Ordering::Relaxed))
     }
 
-    /// The server answered that this is the time. An answer takes a while, so it is at least that late.
+    /// The server answered that this was the time. An answer takes a while, so it is at least that late: only a clock that was set back is
+    /// followed back.
     fn observe(&self, time: i64) {
         let elapsed = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
-        self.offset.store(time.saturating_sub(elapsed), Ordering::Relaxed);
+        let (known, seen) = (self.offset.load(Ordering::Relaxed), time.saturating_sub(elapsed));
+        if seen > known || known.saturating_sub(seen) > SET_BACK_MS {
+            self.offset.store(seen, Ordering::Relaxed);
+        }
     }
 }
 
@@ -71,7 +78,14 @@ impl StoreClock {
     pub(crate) fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
         match &self.source {
             Source::Given(clock) => clock.sleep_until(at),
-            Source::Server(_) => Box::pin(tokio::time::sleep(Duration::from_millis(at.since(self.now())))),
+            Source::Server(_) => {
+                let clock = self.clone();
+                Box::pin(async move {
+                    while !at.is_due(clock.now()) {
+                        tokio::time::sleep(Duration::from_millis(at.since(clock.now()))).await;
+                    }
+                })
+            }
         }
     }
 }

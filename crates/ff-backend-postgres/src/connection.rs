@@ -39,10 +39,14 @@ const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Plans are made while tables are empty and kept while they grow. Each statement has an index that fits, so whatever reads a whole
 /// table, or a whole index for a join, is never right for long; and no statement is long enough to be worth compiling.
 ///
+/// What a transaction checks must be what the locks before it waited for, so each statement sees what is committed when it begins, whatever
+/// the database or the user has as default.
+///
 /// A transaction that waits for a lock, or is left open by a process that hangs, must not hold up the others for ever. How long a
 /// statement may take is left to the administrator.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
-                       SET jit = off; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'";
+                       SET jit = off; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'; \
+                       SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off";
 
 /// The same for one transaction only.
 const TRANSACTION: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \

@@ -110,6 +110,15 @@ impl From<Trouble> for EngineError {
     }
 }
 
+/// Whether a statement was refused for what it says, and so surely not run; others of its group may do better without it.
+pub(crate) fn is_refusal(error: &Error) -> bool {
+    let refused = |told: &tokio_postgres::error::DbError| {
+        let class = told.code().code().get(..2).unwrap_or_default();
+        matches!(class, "21" | "22" | "23" | "54")
+    };
+    error.as_db_error().is_some_and(refused)
+}
+
 /// The tables do not hold what they should.
 pub(crate) fn corrupt(detail: impl std::fmt::Display) -> EngineError {
     EngineError::validation(

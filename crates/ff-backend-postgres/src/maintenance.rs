@@ -1,5 +1,7 @@
 //! Comparing index entries with what records declare, and repairing them. A page of records at a time, with their partition taken.
 
+use std::collections::BTreeMap;
+
 use ff_core::ids::ExecutionId;
 use ff_core::partition::{Partition, PartitionFamily};
 use ff_core::{EngineError, Result};
@@ -11,14 +13,14 @@ use ff_engine::records::Record;
 use crate::address::{Address, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
-use crate::session::{Session, Step};
+use crate::session::{BEGIN, Session, Step};
 use crate::store::PostgresStore;
 use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
 use crate::tables::{self, record};
 use crate::view::View;
-use crate::writer::plan::{self, Places};
+use crate::writer::plan;
 
 /// Records looked at in one go.
 const PAGE: usize = 500;
@@ -97,11 +99,15 @@ async fn beside(view: &View, execution: &Key) -> Result<Vec<Key>> {
 /// Repairs the entries of some records while nobody else writes in their partition; says how many.
 async fn alone_in(store: &PostgresStore, partition: Partition, keys: &[Key]) -> Result<usize> {
     let view = store.view().await?;
-    in_transaction(&view.session, &Places::from([(partition, true)]), repair(&view, keys)).await
+    in_transaction(&view.session, &BTreeMap::from([(partition, true)]), repair(&view, keys)).await
 }
 
-async fn in_transaction<T>(session: &Session, places: &Places, work: impl Future<Output = Result<T>>) -> Result<T> {
-    session.begin("BEGIN").await.map_err(explain)?;
+async fn in_transaction<T>(
+    session: &Session,
+    places: &BTreeMap<Partition, bool>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    session.begin(BEGIN).await.map_err(explain)?;
     let done = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
         work.await
@@ -217,5 +223,5 @@ pub(crate) async fn behind_the_back(store: &PostgresStore, partition: Partition,
         }
         Ok(())
     };
-    in_transaction(&view.session, &Places::from([(partition, true)]), work).await
+    in_transaction(&view.session, &BTreeMap::from([(partition, true)]), work).await
 }

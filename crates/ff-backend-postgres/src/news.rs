@@ -1,15 +1,15 @@
 //! News between processes: who commits tells what may interest others, apart from the commit and many at a time.
 //!
 //! To notify inside of a transaction makes all commits of the server wait for each other. So a task of its own tells, as soon as there is
-//! something to tell, and at most once in a while. News that are lost with their process, or with a connection, are made up for: whoever has
-//! not heard for a moment wakes all who wait.
+//! something to tell, and at most once in a while. News that are lost with their process, or with a connection, are made up for: everybody
+//! who waits is woken after each new connection, and now and then.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ff_core::TimestampMs;
 use ff_core::partition::fnv1a64;
+use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::index::Topic;
 use ff_engine::topics::Topics;
 use futures_util::StreamExt;
@@ -18,6 +18,7 @@ use tokio_postgres::AsyncMessage;
 use uuid::Uuid;
 
 use crate::connection::{Listener, Pool};
+use crate::error::explain;
 use crate::session::{Frame, Session, Step};
 use crate::writer::plan::News;
 
@@ -29,6 +30,12 @@ const PAYLOAD_MAX: usize = 7_900;
 
 /// How long to wait before connecting again.
 const AGAIN: Duration = Duration::from_millis(200);
+
+/// How often everybody looks, news or not: for those whose news died with them.
+const SWEEP: Duration = Duration::from_secs(20);
+
+/// Whether somebody listens, once that is known.
+pub(crate) type Began = Option<Result<()>>;
 
 /// The word for everything.
 const ALL: &str = "*";
@@ -80,6 +87,9 @@ impl Herald {
             let payload = self.payload(&untold);
             while let Err(error) = send(&pool, &schema, &channel, &payload).await {
                 tracing::debug!(%error, "news could not be told");
+                if !matches!(error, EngineError::Transport { retryable: true, .. }) {
+                    break;
+                }
                 tokio::time::sleep(AGAIN).await;
             }
             tokio::time::sleep(GAP).await;
@@ -111,32 +121,46 @@ impl Herald {
         }
     }
 
-    /// Listens, for as long as the process lives. Says when it began to.
-    pub(crate) async fn listen(self, pool: Pool, schema: Arc<str>, topics: Arc<Topics>, began: watch::Sender<bool>) {
+    /// Listens, for as long as the process lives. Says when it began to, or why it could not.
+    pub(crate) async fn listen(self, pool: Pool, schema: Arc<str>, topics: Arc<Topics>, began: watch::Sender<Began>) {
         let channel = channel(&schema);
         loop {
-            match pool.listener().await {
+            let heard = match pool.listener().await {
                 Ok(Some(listener)) => self.hear_all(listener, &channel, &topics, &began).await,
                 // Somebody else's pool hears nothing: those who wait look now and then.
                 Ok(None) => {
-                    began.send_replace(true);
+                    began.send_replace(Some(Ok(())));
+                    tokio::time::sleep(SWEEP).await;
+                    Ok(())
                 }
-                Err(error) => tracing::debug!(%error, "nobody listens to the server"),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = heard {
+                tracing::debug!(%error, "nobody listens to the server");
+                began.send_if_modified(|began| began.is_none() && began.replace(Err(error)).is_none());
             }
             tokio::time::sleep(AGAIN).await;
             topics.wake_all();
         }
     }
 
-    async fn hear_all(&self, listener: Listener, channel: &str, topics: &Topics, began: &watch::Sender<bool>) {
+    /// Listens on a connection until it ends.
+    async fn hear_all(
+        &self,
+        listener: Listener,
+        channel: &str,
+        topics: &Topics,
+        began: &watch::Sender<Began>,
+    ) -> Result<()> {
         let Listener { client, mut messages } = listener;
         let listening = async {
-            if client.batch_execute(&format!("LISTEN {channel}")).await.is_ok() {
-                // What was told before went unheard.
+            client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
+            began.send_replace(Some(Ok(())));
+            loop {
+                // What was told before, or never was, went unheard.
                 topics.wake_all();
-                began.send_replace(true);
+                tokio::time::sleep(SWEEP).await;
             }
-            std::future::pending::<()>().await;
         };
         let hearing = async {
             while let Some(Ok(message)) = messages.next().await {
@@ -144,22 +168,23 @@ impl Herald {
                     self.hear(told.payload(), topics);
                 }
             }
+            Ok(())
         };
         tokio::select! {
-            () = hearing => {}
-            () = listening => {}
+            ended = hearing => ended,
+            failed = listening => failed,
         }
     }
 }
 
-async fn send(pool: &Pool, schema: &Arc<str>, channel: &str, payload: &str) -> ff_core::Result<()> {
+async fn send(pool: &Pool, schema: &Arc<str>, channel: &str, payload: &str) -> Result<()> {
     let session = Session::new(pool.get().await?, Arc::clone(schema));
     let steps = [
         // It need not be on the disk: after a crash everybody looks anyway.
         Step::new("SELECT set_config('synchronous_commit', 'off', TRUE)"),
         Step::new("SELECT pg_notify($1, $2)").with(channel.to_owned()).with(payload.to_owned()),
     ];
-    session.run(Frame::Whole, &steps).await.map_err(crate::error::explain)?;
+    session.run(Frame::Whole, &steps).await.map_err(explain)?;
     Ok(())
 }
 

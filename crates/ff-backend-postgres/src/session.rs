@@ -48,6 +48,9 @@ impl Step {
     }
 }
 
+/// How a transaction that writes begins: its checks must see what the locks before them waited for.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
 /// How a transaction begins and ends around its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -116,15 +119,27 @@ impl Session {
             // What is known already takes no time, and what is not must not be sent between the others.
             statements.push(client.prepare_cached(&self.named(&step.sql)).await?);
         }
-        let all = join_all(
-            steps
-                .iter()
-                .zip(&statements)
-                .map(|(step, statement)| async move { client.query(statement, &step.references()).await }),
-        );
+        let is_broken = AtomicBool::new(false);
+        let all = join_all(steps.iter().zip(&statements).map(|(step, statement)| {
+            let is_broken = &is_broken;
+            async move {
+                let answer = client.query(statement, &step.references()).await;
+                if answer.is_err() {
+                    is_broken.store(true, Ordering::Relaxed);
+                }
+                answer
+            }
+        }));
         // Sent in this order, all of them before the first answer.
-        let begin = async { if frame == Frame::Whole { self.begin("BEGIN").await } else { Ok(()) } };
-        let end = async { if frame == Frame::None { Ok(()) } else { self.end("COMMIT").await } };
+        let begin = async { if frame == Frame::Whole { self.begin(BEGIN).await } else { Ok(()) } };
+        let end = async {
+            match (frame, is_broken.load(Ordering::Relaxed)) {
+                (Frame::None, _) => Ok(()),
+                // A step that could not even be sent: the others must not stand without it.
+                (_, true) => self.end("ROLLBACK").await,
+                (_, false) => self.end("COMMIT").await,
+            }
+        };
         let (begun, rows, ended) = join3(begin, all, end).await;
         begun?;
         let rows = rows.into_iter().collect::<Result<_, _>>()?;

@@ -90,12 +90,13 @@ impl PostgresStore {
 
 /// Starts those who tell other processes and hear from them; returns when nothing is missed any longer.
 async fn messengers(shared: &Shared) -> Result<JoinSet<()>> {
-    let (began, mut begins) = watch::channel(false);
+    let (began, mut begins) = watch::channel(None);
     let mut tasks = JoinSet::new();
     let (pool, schema, topics) = (&shared.pool, &shared.schema, &shared.topics);
     tasks.spawn(shared.herald.clone().listen(pool.clone(), Arc::clone(schema), Arc::clone(topics), began));
     tasks.spawn(shared.herald.clone().serve(pool.clone(), Arc::clone(schema)));
-    begins.wait_for(|began| *began).await.map_err(|_| Trouble::Closed)?;
+    let began = begins.wait_for(Option::is_some).await.map_err(|_| Trouble::Closed)?.clone();
+    began.unwrap_or(Err(Trouble::Closed.into()))?;
     Ok(tasks)
 }
 
@@ -138,6 +139,11 @@ impl Store for PostgresStore {
         let cursor = |sequence| numbered::cursor(Self::TAG, sequence);
         let after = numbered::resume(Self::TAG, after, extent)?;
         let rows = session.query(&tables::event::after(after, horizon, limit)).await.map_err(explain)?;
+        if let Some(row) = rows.first() {
+            // What was trimmed in between is missing from the rows.
+            let trimmed = tables::event::trimmed(row)?;
+            numbered::resume(Self::TAG, &cursor(after), Extent { trimmed, ..extent })?;
+        }
         let events = rows.iter().map(tables::event::read).collect::<Result<Vec<_>>>()?;
         let next = cursor(events.last().map_or(after, |(sequence, _)| *sequence));
         Ok(EventPage { events: events.into_iter().map(|(at, event)| (cursor(at), event)).collect(), next })

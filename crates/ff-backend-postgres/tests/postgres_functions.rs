@@ -27,7 +27,7 @@ impl Entry {
         let uuids: Vec<Uuid> = self.executions.iter().map(|execution| execution.1).collect();
         let versions: Vec<i64> = self.executions.iter().map(|execution| execution.2).collect();
         let (keys, key_versions): (Vec<_>, Vec<_>) = self.records.iter().copied().unzip();
-        let sql = format!("SELECT {}.enter($1, $2, $3, $4, $5, $6, $7, $8)", schema.quoted());
+        let sql = format!("SELECT {}.enter($1, $2, TRUE, $3, $4, $5, $6, $7, $8)", schema.quoted());
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
             [&places, &shared, &self.writes_events, &partitions, &uuids, &versions, &keys, &key_versions];
         client.query_one(&sql, &parameters).await?.try_get(0)

@@ -28,10 +28,19 @@ pub(crate) fn extent(until: u64) -> Step {
 
 /// Events after one and up to another, oldest first.
 pub(crate) fn after(sequence: u64, until: u64, limit: usize) -> Step {
-    Step::new("SELECT sequence, body FROM {s}.event WHERE sequence > $1 AND sequence <= $2 ORDER BY sequence LIMIT $3")
-        .with(sequence.cast_signed())
-        .with(until.cast_signed())
-        .with(i64::try_from(limit).unwrap_or(i64::MAX))
+    Step::new(
+        "SELECT sequence, body, coalesce((SELECT value FROM {s}.deployment WHERE name = $4), 0)
+         FROM {s}.event WHERE sequence > $1 AND sequence <= $2 ORDER BY sequence LIMIT $3",
+    )
+    .with(sequence.cast_signed())
+    .with(until.cast_signed())
+    .with(i64::try_from(limit).unwrap_or(i64::MAX))
+    .with(TRIMMED)
+}
+
+/// Where the log began at the moment of [`after`].
+pub(crate) fn trimmed(row: &Row) -> Result<u64> {
+    number(cell(row, 2)?)
 }
 
 /// One row of [`after`].

@@ -4,6 +4,7 @@
 //! round trip.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::ids::ExecutionId;
@@ -19,6 +20,9 @@ use crate::address::{Address, Stored};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
 use crate::tables::{self, Entered, Facts};
+
+/// Heads that are read at once for all who look for work, unless one of them wants more.
+const HEADS_MAX: usize = 256;
 
 /// A page of an index that somebody waits for.
 type Page = Result<Vec<Entered>>;
@@ -46,7 +50,7 @@ struct State {
     wanted: Wanted,
     accepted: Accepted,
     /// Heads of queues that were read for this commit, and whether there may be more.
-    heads: HashMap<(Index, Option<Position>), (Vec<Entered>, bool)>,
+    heads: HashMap<(Index, Option<Position>, Option<Position>), (Vec<Entered>, bool)>,
 }
 
 /// Everything about one attempt at a commit.
@@ -56,7 +60,9 @@ pub(super) struct Batch {
     cache: Option<Arc<Cache>>,
     newborn: HashSet<ExecutionId>,
     /// How many operations look for work.
-    pub(super) seekers: usize,
+    seekers: usize,
+    /// Whether a decision depends on something that no version tells of.
+    is_guess: AtomicBool,
 }
 
 /// What one operation has read and wants to write.
@@ -75,7 +81,17 @@ impl Batch {
         newborn: HashSet<ExecutionId>,
         seekers: usize,
     ) -> Self {
-        Self { now, state: Mutex::default(), cache, newborn, seekers }
+        Self { now, state: Mutex::default(), cache, newborn, seekers, is_guess: AtomicBool::new(false) }
+    }
+
+    /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
+    pub(super) fn guess(&self) {
+        self.is_guess.store(self.cache.is_some(), Ordering::Relaxed);
+    }
+
+    /// Whether a decision is worth nothing unless partitions are taken first.
+    pub(super) fn is_guess(&self) -> bool {
+        self.is_guess.load(Ordering::Relaxed)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -84,7 +100,7 @@ impl Batch {
 
     /// Whether nothing of this can be stored yet.
     pub(super) fn is_newborn(&self, address: &Address) -> bool {
-        self.newborn.iter().any(|id| address.is_of(*id))
+        address.execution().is_some_and(|id| self.newborn.contains(&id))
     }
 
     /// What was decided about a key, if anything.
@@ -102,8 +118,17 @@ impl Batch {
         self.lock().facts.get(address).cloned().flatten()
     }
 
-    /// Learns what rows hold.
+    /// Learns what rows hold; what is remembered will do, because the commit makes sure of it.
     pub(super) async fn know(&self, addresses: Vec<Address>) -> Result<()> {
+        self.learn_rows(addresses, self.cache.as_deref()).await
+    }
+
+    /// Learns what rows hold now.
+    pub(super) async fn know_anew(&self, addresses: Vec<Address>) -> Result<()> {
+        self.learn_rows(addresses, None).await
+    }
+
+    async fn learn_rows(&self, addresses: Vec<Address>, cache: Option<&Cache>) -> Result<()> {
         let read = {
             let mut state = self.lock();
             let mut unknown = Vec::new();
@@ -111,7 +136,7 @@ impl Batch {
                 if state.facts.contains_key(&address) || self.is_newborn(&address) {
                     continue;
                 }
-                match self.cache.as_ref().and_then(|cache| cache.get(&address)) {
+                match cache.and_then(|cache| cache.get(&address)) {
                     Some(stored) => {
                         state.facts.insert(address, Some(stored));
                     }
@@ -138,7 +163,10 @@ impl Batch {
 
     /// The first entries of an index behind a position that nobody in this batch has taken, and enough of them to be shared by all who look.
     pub(super) async fn heads(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Entered>> {
-        let from = (index.clone(), bounds.after.clone());
+        if bounds.reverse {
+            return self.page(index, bounds).await;
+        }
+        let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
         loop {
             let (after, known) = {
                 let state = self.lock();
@@ -158,7 +186,7 @@ impl Batch {
                     return Ok(left);
                 }
             }
-            let limit = bounds.limit.saturating_mul(self.seekers.max(1));
+            let limit = bounds.limit.saturating_mul(self.seekers.max(1)).min(bounds.limit.max(HEADS_MAX));
             let page = self.page(index, &Bounds { after, limit, ..bounds.clone() }).await?;
             let mut state = self.lock();
             let (heads, has_more) = state.heads.entry(from.clone()).or_default();
@@ -215,7 +243,10 @@ impl Batch {
         let mut state = self.lock();
         for entered in page {
             if let Some(stored) = &entered.row {
-                let address = Address::of(&entered.key);
+                let address = match entered.key.name {
+                    Name::Execution(id) => Address::Execution(id),
+                    _ => Address::Record(entered.key.clone()),
+                };
                 state.facts.entry(address).or_insert_with(|| Some(Arc::clone(stored)));
             }
         }
@@ -267,7 +298,7 @@ fn owners(ranges: &HashSet<Index>) -> Vec<Key> {
 }
 
 /// The record that a key is a part of.
-fn stored_key(key: &Key) -> Option<Key> {
+pub(super) fn stored_key(key: &Key) -> Option<Key> {
     match key.name {
         Name::Fence(id) => Some(Key::execution(id)),
         _ => None,

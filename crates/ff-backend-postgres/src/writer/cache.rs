@@ -1,4 +1,4 @@
-//! Rows that were read or written lately. What is here may be old: every commit makes sure that it is not.
+//! Rows that were read or written lately. What is here may be old: whoever decides on it has the commit make sure that it is not.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -13,6 +13,9 @@ const SHARDS: usize = 16;
 
 /// Rows of one generation of one shard. What is not asked for during a whole generation is forgotten.
 const GENERATION: usize = 512;
+
+/// Bytes of a record that is worth remembering.
+const BYTES_MAX: usize = 4_096;
 
 #[derive(Debug, Default)]
 struct Shard {
@@ -68,7 +71,7 @@ impl Cache {
     }
 
     pub(crate) fn put(&self, address: Address, stored: Arc<Stored>) {
-        if is_worth_keeping(&address) {
+        if stored.body.len() <= BYTES_MAX && is_worth_keeping(&address) {
             self.shard(&address).put(address, stored);
         }
     }

@@ -3,23 +3,28 @@
 //! The first try trusts what the process remembers and takes the partitions only for the commit itself, which fails if anything turned out
 //! to be old. The next one takes the partitions first, and then nothing can change under it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use ff_core::error::ContentionKind;
+use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
+use ff_engine::index::Topic;
 use ff_engine::store::Reach;
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tokio::sync::mpsc;
-use tokio_postgres::error::Severity;
 
 use super::Shared;
 use super::batch::{Batch, Decision};
-use super::plan::{self, Places, Plan};
+use super::plan::{self, Plan};
 use super::work::Work;
-use crate::error::{explain, is_conflict, is_stale};
-use crate::session::{Frame, Session};
+use crate::error::{Trouble, explain, is_conflict, is_refusal, is_stale};
+use crate::session::{BEGIN, Frame, Session};
 use crate::tables;
 
 /// Operations that one commit carries at most.
@@ -28,18 +33,24 @@ const GROUP_MAX: usize = 128;
 /// How often a group is tried before it gives up.
 const ATTEMPTS: u32 = 12;
 
+/// How long a group is tried again.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 pub(super) type Group = Vec<Box<dyn Work>>;
 
+/// Partitions, and whether they are written.
+type Places = BTreeMap<Partition, bool>;
+
 /// Why a group was not committed.
 enum Failure {
-    /// Somebody else was faster; it is to be tried again with these partitions taken first.
+    /// Somebody else was faster; it is to be tried again with these partitions taken first, for writing or not.
     Stale(Places),
-    /// It could not be written.
+    /// Something in it cannot be written.
     Refused(EngineError),
-    /// The connection does not work, so nothing is known.
+    /// Nothing of it could be written, or nobody knows whether it was.
     Lost(EngineError),
 }
 
@@ -58,8 +69,9 @@ impl Desk {
         while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
             group.retain(|work| work.is_wanted());
             let group = std::mem::take(&mut group);
-            if !group.is_empty() {
-                self.run(group).await;
+            if !group.is_empty() && AssertUnwindSafe(self.run(group)).catch_unwind().await.is_err() {
+                // Those who waited have been told by the loss of their way back.
+                tracing::error!("a commit panicked; its operations are answered as if the store were closed");
             }
         }
     }
@@ -82,13 +94,19 @@ impl Desk {
     }
 
     async fn try_hard(&self, group: &mut Group) -> Result<(), Failure> {
-        let mut taken = None;
+        let began = Instant::now();
+        let mut taken: Option<Places> = None;
         for attempt in 0..ATTEMPTS {
             if attempt > 1 {
                 tokio::time::sleep(pause(attempt)).await;
             }
             match self.attempt(group, taken.as_ref()).await {
-                Err(Failure::Stale(places)) => plan::add(taken.get_or_insert_default(), places),
+                Err(Failure::Stale(places)) if began.elapsed() < PATIENCE => {
+                    let taken = taken.get_or_insert_default();
+                    for (place, is_written) in places {
+                        *taken.entry(place).or_default() |= is_written;
+                    }
+                }
                 done => return done,
             }
         }
@@ -101,7 +119,7 @@ impl Desk {
         if let Some(places) = taken {
             begin(&session, places).await?;
         }
-        let outcome = decide_and_commit(&self.shared, &session, group, taken).await;
+        let outcome = decide_and_commit(&self.shared, &session, group, taken.is_some()).await;
         if outcome.is_err() && taken.is_some() {
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
@@ -111,7 +129,7 @@ impl Desk {
 }
 
 async fn begin(session: &Session, places: &Places) -> Result<(), Failure> {
-    session.begin("BEGIN").await.map_err(|error| Failure::Lost(explain(error)))?;
+    session.begin(BEGIN).await.map_err(|error| Failure::Lost(explain(error)))?;
     match session.query(&plan::lock(places)).await {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -127,17 +145,25 @@ async fn decide_and_commit(
     shared: &Shared,
     session: &Session,
     group: &mut Group,
-    taken: Option<&Places>,
+    is_taken: bool,
 ) -> Result<(), Failure> {
     let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
-    let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere).count();
-    let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
+    let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
+    let cache = (!is_taken).then(|| Arc::clone(&shared.cache));
     let batch = Arc::new(Batch::new(shared.clock.now(), cache, newborn, seekers));
-    decide(&batch, session, group).await.map_err(Failure::Lost)?;
-    let Some(batch) = Arc::into_inner(batch) else { return Ok(()) };
+    let spoiled = |error| match error {
+        EngineError::Transport { .. } => Failure::Lost(error),
+        _ => Failure::Refused(error),
+    };
+    decide(&batch, session, group).await.map_err(spoiled)?;
+    if batch.is_guess() {
+        return Err(Failure::Stale(homes(group)));
+    }
+    // Those who shared it are done.
+    let Some(batch) = Arc::into_inner(batch) else { return Err(Failure::Lost(Trouble::Closed.into())) };
     let (facts, accepted, newborn) = batch.finish();
     let plan = Plan::new(&facts, &accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
-    commit(shared, session, plan, group, taken).await
+    commit(shared, session, plan, group, is_taken).await
 }
 
 async fn commit(
@@ -145,28 +171,25 @@ async fn commit(
     session: &Session,
     mut plan: Plan,
     group: &Group,
-    taken: Option<&Places>,
+    is_taken: bool,
 ) -> Result<(), Failure> {
-    let homes = group.iter().filter(|work| work.reach() == Reach::Home).map(|work| (work.home(), true));
     let mut places = plan.places.clone();
-    plan::add(&mut places, homes);
-    if let Some(taken) = taken
-        && !take_more(session, plan::missing(&plan.places, taken)).await?
-    {
-        return Err(Failure::Stale(places));
+    for (home, is_written) in homes(group) {
+        places.entry(home).or_insert(is_written);
     }
-    let (news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
+    let (mut news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
     let expected = plan.addresses();
-    let frame = match (taken.is_some(), plan.writes()) {
+    let frame = match (is_taken, plan.writes()) {
         (true, _) => Frame::End,
         (false, true) => Frame::Whole,
         (false, false) if expected.is_empty() => return Ok(()),
         (false, false) => Frame::None,
     };
-    match session.run(frame, &plan.into_steps()).await {
+    match session.run(frame, &plan.into_steps(!is_taken)).await {
         Ok(rows) => {
-            if let Some(time) = rows.first().and_then(|rows| rows.first()) {
-                shared.clock.observe(tables::cell(time, 0).map_err(Failure::Refused)?);
+            // What is committed is committed: a time that cannot be read changes nothing.
+            if let Some(Ok(time)) = rows.first().and_then(|rows| rows.first()).map(|row| tables::cell(row, 0)) {
+                shared.clock.observe(time);
             }
             shared.committed(after, &news);
             Ok(())
@@ -175,27 +198,28 @@ async fn commit(
             for address in expected.iter().chain(after.iter().map(|(address, _)| address)) {
                 shared.cache.forget(address);
             }
-            Err(failure(error, places))
+            let failure = failure(error, places);
+            if !matches!(failure, Failure::Lost(_)) {
+                // Nothing happened; but readers of the log may have stayed behind it.
+                news.topics.retain(|topic| *topic == Topic::Events);
+                news.due_at = None;
+            }
+            shared.tell(&news);
+            Err(failure)
         }
     }
 }
 
-/// Takes partitions beside those that are taken, if nobody else has them. To wait for one outside of the order that all keep would be
-/// a deadlock sooner or later.
-async fn take_more(session: &Session, places: Places) -> Result<bool, Failure> {
-    if places.is_empty() {
-        return Ok(true);
-    }
-    let rows = session.query(&plan::lock_at_once(&places)).await.map_err(|error| failure(error, places))?;
-    rows.first().map_or(Ok(false), |row| tables::cell(row, 0)).map_err(Failure::Refused)
+/// Where the operations of a group write.
+fn homes(group: &Group) -> Places {
+    group.iter().filter(|work| work.reach() == Reach::Home).map(|work| (work.home(), true)).collect()
 }
 
 fn failure(error: tokio_postgres::Error, places: Places) -> Failure {
     if is_stale(&error) || is_conflict(&error) {
         return Failure::Stale(places);
     }
-    // A session that the server ends may have committed just before.
-    let is_refused = error.as_db_error().is_some_and(|told| told.parsed_severity() == Some(Severity::Error));
+    let is_refused = is_refusal(&error);
     let error = explain(error);
     if is_refused { Failure::Refused(error) } else { Failure::Lost(error) }
 }
@@ -203,7 +227,7 @@ fn failure(error: tokio_postgres::Error, places: Places) -> Failure {
 /// Has every operation decide. Those that look for work, and those that others overtook, go one after another.
 async fn decide(batch: &Arc<Batch>, session: &Session, group: &mut Group) -> Result<()> {
     let (mut together, mut one_by_one): (Vec<_>, Vec<_>) =
-        group.iter_mut().partition(|work| work.reach() == Reach::Home);
+        group.iter_mut().partition(|work| work.reach() == Reach::Home || work.newborn().is_some());
     let mut decisions = Vec::with_capacity(together.len());
     drive(batch, session, together.drain(..), &mut decisions).await?;
     for (work, decision, is_refused) in decisions {
@@ -236,27 +260,22 @@ async fn drive<'w>(
         .map(|work| {
             let batch = Arc::clone(batch);
             async move {
-                let (decision, is_refused) = work.run(batch).await?;
-                Ok::<_, EngineError>((work, decision, is_refused))
+                let (decision, is_refused) = work.run(batch).await;
+                (work, decision, is_refused)
             }
         })
         .collect();
     loop {
-        let step = futures_util::future::poll_fn(|cx| {
-            std::task::Poll::Ready(match running.poll_next_unpin(cx) {
-                std::task::Poll::Ready(next) => Some(next),
-                std::task::Poll::Pending => None,
-            })
+        // Wherever somebody waits for anything else than a read, the task is woken as usual.
+        let step = poll_fn(|cx| match running.poll_next_unpin(cx) {
+            Poll::Ready(next) => Poll::Ready(Some(next)),
+            Poll::Pending if batch.wants() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         });
         match step.await {
-            Some(Some(decided)) => decisions.push(decided?),
+            Some(Some(decided)) => decisions.push(decided),
             Some(None) => return Ok(()),
-            None if batch.wants() => batch.read(session).await?,
-            // Somebody waits for something else than the store.
-            None => match running.next().await {
-                Some(decided) => decisions.push(decided?),
-                None => return Ok(()),
-            },
+            None => batch.read(session).await?,
         }
     }
 }

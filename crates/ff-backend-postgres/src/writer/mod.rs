@@ -11,7 +11,6 @@ mod work;
 use std::sync::Arc;
 
 use ff_core::Result;
-use ff_core::partition::PartitionFamily;
 use ff_engine::store::{Op, Reach};
 use ff_engine::topics::Topics;
 use tokio::sync::{mpsc, oneshot};
@@ -58,6 +57,11 @@ impl Shared {
                 None => self.cache.forget(&address),
             }
         }
+        self.tell(news);
+    }
+
+    /// Tells those who wait for it.
+    fn tell(&self, news: &News) {
         for topic in &news.topics {
             self.topics.wake(topic);
         }
@@ -72,7 +76,7 @@ impl Shared {
 pub(crate) struct Writer {
     /// By partition, so that operations on the same records come together.
     desks: Vec<mpsc::UnboundedSender<Box<dyn Work>>>,
-    /// For those who look for work everywhere.
+    /// For those whose home is everywhere: they take work out of queues, or put it in.
     seekers: mpsc::UnboundedSender<Box<dyn Work>>,
     /// Ended with the writer.
     _tasks: JoinSet<()>,
@@ -106,11 +110,9 @@ impl Writer {
 
     fn desk(&self, op: &impl Op) -> &mpsc::UnboundedSender<Box<dyn Work>> {
         let home = op.home();
-        match (op.reach(), home.family()) {
-            (Reach::Everywhere, _) => &self.seekers,
-            (Reach::Home, PartitionFamily::Flow) => &self.desks[usize::from(home.index()) % self.desks.len()],
-            // Few and short.
-            (Reach::Home, _) => &self.desks[0],
+        match op.reach() {
+            Reach::Everywhere => &self.seekers,
+            Reach::Home => &self.desks[plan::place(home).unsigned_abs() as usize % self.desks.len()],
         }
     }
 }

@@ -31,28 +31,11 @@ pub(crate) struct News {
     pub(crate) due_at: Option<TimestampMs>,
 }
 
-/// Partitions, and whether they are written or only read.
-pub(crate) type Places = BTreeMap<Partition, bool>;
-
-/// Adds further ones.
-pub(super) fn add(places: &mut Places, more: impl IntoIterator<Item = (Partition, bool)>) {
-    for (place, is_written) in more {
-        *places.entry(place).or_default() |= is_written;
-    }
-}
-
-/// Those that are not taken, or not for writing.
-pub(super) fn missing(wanted: &Places, taken: &Places) -> Places {
-    let is_covered =
-        |place: &Partition, is_written: bool| taken.get(place).is_some_and(|for_writing| *for_writing || !is_written);
-    wanted.iter().filter(|(place, is_written)| !is_covered(place, **is_written)).map(|(k, v)| (*k, *v)).collect()
-}
-
 /// One commit.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Partitions that are read, and whether they are written.
-    pub(super) places: Places,
+    pub(super) places: BTreeMap<Partition, bool>,
     /// The versions that rows must have.
     expected: BTreeMap<Address, i64>,
     version: i64,
@@ -106,6 +89,7 @@ impl Plan {
         }
         plan.touched.retain(|id| !rows.contains_key(id));
         plan.touched_records.retain(|key| !changes.contains_key(key));
+        plan.remember_touched(facts);
         plan.expect(facts, accepted, &rows, newborn);
         for event in &accepted.overlay.events {
             plan.append(event)?;
@@ -133,9 +117,11 @@ impl Plan {
     ) {
         let written = accepted.overlay.changes.keys().filter(|key| may_be_listed(key)).map(Address::of);
         let replaced = rows.keys().map(|id| Address::Execution(*id));
-        for address in accepted.read.iter().cloned().chain(written).chain(replaced) {
+        // What has a row of its own although it could stand beside its execution.
+        let beside = rows.keys().flat_map(|id| Satellite::ALL.map(|satellite| Address::Record(satellite.key(*id))));
+        for address in accepted.read.iter().cloned().chain(written).chain(replaced).chain(beside) {
             let known = facts.get(&address);
-            if known.is_none() || newborn.iter().any(|id| address.is_of(*id)) {
+            if known.is_none() || address.execution().is_some_and(|id| newborn.contains(&id)) {
                 continue;
             }
             let version = known.and_then(Option::as_ref).map_or(Stored::NO_VERSION, |stored| stored.version);
@@ -161,6 +147,17 @@ impl Plan {
                 Address::Execution(id) => drop(self.touched.insert(id)),
                 Address::Record(key) => drop(self.touched_records.insert(key)),
             }
+        }
+    }
+
+    /// What touched owners hold after the commit: the same under another version.
+    fn remember_touched(&mut self, facts: &Facts) {
+        let executions = self.touched.iter().map(|id| Address::Execution(*id));
+        let records = self.touched_records.iter().map(|key| Address::Record(key.clone()));
+        for address in executions.chain(records) {
+            let known = facts.get(&address).and_then(Option::as_deref);
+            let after = known.map(|stored| Arc::new(Stored { version: self.version, ..stored.clone() }));
+            self.after.push((address, after));
         }
     }
 
@@ -311,8 +308,11 @@ impl Plan {
     }
 
     /// The statements, to be run as one.
-    pub(super) fn into_steps(self) -> Vec<Step> {
-        let enter = self.enter();
+    ///
+    /// Where partitions are taken already, more of them are taken only if nobody else has them: to wait would break the order in which
+    /// everybody takes them.
+    pub(super) fn into_steps(self, waits: bool) -> Vec<Step> {
+        let enter = self.enter(waits);
         let touched: Vec<ExecutionId> = self.touched.into_iter().collect();
         let touched_records: Vec<Vec<u8>> = self.touched_records.iter().map(record::stored_key).collect();
         let writes = [
@@ -333,7 +333,7 @@ impl Plan {
     }
 
     /// Takes the partitions, makes sure that nothing has changed, and asks for the time.
-    fn enter(&self) -> Step {
+    fn enter(&self, waits: bool) -> Step {
         let (mut executions, mut versions) = (Vec::new(), Vec::new());
         let (mut keys, mut key_versions) = (Vec::new(), Vec::new());
         for (address, version) in &self.expected {
@@ -349,10 +349,12 @@ impl Plan {
             }
         }
         let (partitions, uuids) = execution::columns_of(executions);
-        let (places, shared) = numbers(&self.places);
-        Step::new("SELECT {s}.enter($1, $2, $3, $4, $5, $6, $7, $8)")
+        let (places, shared): (Vec<i32>, Vec<bool>) =
+            self.places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip();
+        Step::new("SELECT {s}.enter($1, $2, $3, $4, $5, $6, $7, $8, $9)")
             .with(places)
             .with(shared)
+            .with(waits)
             .with(!self.events.0.is_empty())
             .with(partitions)
             .with(uuids)
@@ -362,31 +364,15 @@ impl Plan {
     }
 }
 
-/// Takes partitions before anything is read.
-pub(crate) fn lock(places: &Places) -> Step {
-    let (numbers, shared) = numbers(places);
-    Step::new("SELECT {s}.enter($1, $2, FALSE, '{}', '{}', '{}', '{}', '{}')").with(numbers).with(shared)
-}
-
-/// Takes partitions without waiting for any; says whether all are taken. In the space of lock numbers of `enter`.
-pub(super) fn lock_at_once(places: &Places) -> Step {
-    let (numbers, shared) = numbers(places);
-    Step::new(
-        "SELECT bool_and(CASE WHEN shared THEN pg_try_advisory_xact_lock_shared(space, place)
-                         ELSE pg_try_advisory_xact_lock(space, place) END)
-         FROM unnest($1::integer[], $2::boolean[]) AS w (place, shared), (SELECT '{s}'::regnamespace::oid::integer) AS here (space)",
-    )
-    .with(numbers)
-    .with(shared)
-}
-
-/// The numbers of partitions, and whether each is shared with other readers.
-fn numbers(places: &Places) -> (Vec<i32>, Vec<bool>) {
-    places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip()
+/// Takes partitions, for writing or not, before anything is read.
+pub(crate) fn lock(places: &BTreeMap<Partition, bool>) -> Step {
+    let (numbers, shared): (Vec<i32>, Vec<bool>) =
+        places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip();
+    Step::new("SELECT {s}.enter($1, $2, TRUE, FALSE, '{}', '{}', '{}', '{}', '{}')").with(numbers).with(shared)
 }
 
 /// The number of a partition among the locks, in the order of partitions.
-fn place(partition: Partition) -> i32 {
+pub(super) fn place(partition: Partition) -> i32 {
     partition.to_bytes().into_iter().fold(0, |number, byte| number << 8 | i32::from(byte))
 }
 

@@ -14,7 +14,7 @@ use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
 use ff_engine::store::{Reach, Tx};
 
-use super::batch::{Batch, Decision};
+use super::batch::{Batch, Decision, stored_key};
 use super::changes;
 use crate::address::{Address, Satellite, ownership};
 use crate::indexes::Place;
@@ -91,14 +91,22 @@ impl PostgresTx {
     async fn fetch(&mut self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         self.prepare(keys).await?;
         keys.iter()
-            .map(|key| match self.decision.overlay.changes.get(key) {
-                Some(change) => Ok(change.clone()),
+            .map(|key| match self.own(key) {
+                Some(change) => Ok(change),
                 None => {
                     self.decision.keys.insert(key.clone());
                     self.current(key)
                 }
             })
             .collect()
+    }
+
+    /// What this operation itself wants a key to hold, if it wants anything.
+    fn own(&self, key: &Key) -> Option<Option<Record>> {
+        match stored_key(key) {
+            Some(execution) => Some(self.decision.overlay.changes.get(&execution)?.clone().map(ownership)),
+            None => self.decision.overlay.changes.get(key).cloned(),
+        }
     }
 
     /// Own writes over those that were decided before.
@@ -118,14 +126,15 @@ impl PostgresTx {
         let found = if self.batch.is_newborn(&Address::of(&owner)) {
             Vec::new()
         } else {
+            if self.stored(&owner)?.is_none() {
+                self.batch.guess();
+            }
             self.entered(index, &overlay.widen(bounds)).await?
         };
         let mut records = Vec::with_capacity(found.len());
         for Entered { position, key, .. } in found {
-            if let Some(record) = self.stored(&key)? {
-                self.decision.keys.insert(key);
-                records.push((position, record));
-            }
+            self.decision.keys.insert(key.clone());
+            records.extend(self.stored(&key)?.map(|record| (position, record)));
         }
         Ok(overlay.merge(index, bounds, records))
     }
@@ -153,6 +162,8 @@ impl PostgresTx {
         let this = &*self;
         let lists = indexes.iter().map(|index| async move {
             let heads = this.batch.heads(index, bounds).await?;
+            // No commit makes sure of what is listed.
+            this.batch.know_anew(heads.iter().map(|head| Address::of(&head.key)).collect()).await?;
             let keys: Vec<Key> = heads.iter().map(|head| head.key.clone()).collect();
             this.prepare(&keys).await?;
             let mut listed = Vec::with_capacity(heads.len());

@@ -28,8 +28,8 @@ pub(super) trait Work: Send + Sync {
 
     fn newborn(&self) -> Option<ExecutionId>;
 
-    /// Decides, and says whether it refused; may be called again. An error says that nothing could be decided.
-    fn run(&mut self, batch: Arc<Batch>) -> BoxFuture<'_, Result<(Decision, bool)>>;
+    /// Decides, and says whether it refused; may be called again.
+    fn run(&mut self, batch: Arc<Batch>) -> BoxFuture<'_, (Decision, bool)>;
 
     /// Answers, now that it is known what became of the commit.
     fn answer(self: Box<Self>, outcome: Result<()>);
@@ -78,12 +78,12 @@ impl<O: Op> Work for Transaction<O> {
         self.op.newborn()
     }
 
-    fn run(&mut self, batch: Arc<Batch>) -> BoxFuture<'_, Result<(Decision, bool)>> {
+    fn run(&mut self, batch: Arc<Batch>) -> BoxFuture<'_, (Decision, bool)> {
         Box::pin(async move {
             let (ran, tx) = self.decide(batch).await;
             let is_refused = !matches!(ran, Ok(Ok(_)));
             *self.ready.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ran);
-            Ok((tx.into_decision(), is_refused))
+            (tx.into_decision(), is_refused)
         })
     }
 

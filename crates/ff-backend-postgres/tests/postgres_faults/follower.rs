@@ -15,8 +15,8 @@ use futures_util::StreamExt;
 
 use crate::site::{Site, finish};
 
-/// How long to wait for what was committed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for what was committed; news that died with their process are made up for in less.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 type Seen = (ExecutionId, TimestampMs, LeaseChange);
 
@@ -51,27 +51,32 @@ impl Follower {
         follower
     }
 
-    /// Whether it has seen everything in its order, once; says how often it had to subscribe again.
-    pub(crate) fn has_seen(&self, events: &[Event]) -> Result<usize, String> {
+    /// Whether it has seen what it has seen in its order, once, without a gap; says whether that is all.
+    pub(crate) fn sees(&self, events: &[Event]) -> Result<bool, String> {
         let there: Vec<Seen> = events.iter().filter_map(lease).collect();
+        let notes = self.notes.lock().expect("nobody panicked");
+        if let Some(trouble) = &notes.trouble {
+            return Err(format!("a follower was told: {trouble}"));
+        }
+        let same = notes.seen.iter().zip(&there).take_while(|(a, b)| a == b).count();
+        if same == notes.seen.len() {
+            return Ok(same == there.len());
+        }
+        let (saw, are) = (notes.seen.len(), there.len());
+        let next = (notes.seen.get(same), there.get(same));
+        Err(format!("a follower saw {saw} of {are} changes, the first {same} as they are: {next:?}"))
+    }
+
+    /// Whether it has seen everything; says how often it had to subscribe again.
+    pub(crate) fn has_seen(&self, events: &[Event]) -> Result<usize, String> {
         let began = Instant::now();
-        loop {
-            let notes = self.notes.lock().expect("nobody panicked");
-            if let Some(trouble) = &notes.trouble {
-                return Err(format!("a follower was told: {trouble}"));
+        while !self.sees(events)? {
+            if began.elapsed() > PATIENCE {
+                return Err(format!("a follower has not seen everything after {PATIENCE:?}"));
             }
-            if notes.seen == there {
-                return Ok(notes.endings);
-            }
-            let same = notes.seen.iter().zip(&there).take_while(|(a, b)| a == b).count();
-            if same < notes.seen.len() || began.elapsed() > PATIENCE {
-                let (saw, are) = (notes.seen.len(), there.len());
-                let next = (notes.seen.get(same), there.get(same));
-                return Err(format!("a follower saw {saw} of {are} changes, the first {same} as they are: {next:?}"));
-            }
-            drop(notes);
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(self.notes.lock().expect("nobody panicked").endings)
     }
 }
 

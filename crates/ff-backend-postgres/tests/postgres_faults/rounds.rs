@@ -135,17 +135,17 @@ impl Stage {
         found.is_sound()?;
         self.tally.happened += found.agrees_with(&mut self.model).await?;
         owners::nothing_is_owned_twice(found.events())?;
-        self.tally.subscribed_again = self.follower.has_seen(found.events())?;
+        self.follower.sees(found.events())?;
         Ok(())
     }
 
     /// Everything comes to its end, and nothing is missing then.
-    async fn ends(&self) -> Result<(), Failed> {
+    async fn ends(&mut self) -> Result<(), Failed> {
         let clock = drain::later();
         let backend = self.site.open(Some(Arc::new(clock.clone()))).await?;
         let (records, events) = drain::everything_ends(&backend, &clock, &LANES.map(str::to_owned)).await?;
         owners::nothing_is_owned_twice(&events)?;
-        self.follower.has_seen(&events)?;
+        self.tally.subscribed_again = self.follower.has_seen(&events)?;
         has_sound_indexes(backend.store()).await?;
         let left: BTreeSet<Key> = records.iter().map(Record::key).collect();
         let lost: Vec<_> = self.model.executions.keys().filter(|id| !left.contains(&Key::execution(**id))).collect();

@@ -14,7 +14,7 @@ const CONNECTIONS_PER_CASE: u32 = 40;
 static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
     let side_by_side = available_parallelism().map_or(1, usize::from);
     let connections = CONNECTIONS_PER_CASE * u32::try_from(side_by_side + 1).expect("a handful of processors");
-    let options = PostgresServerOptions::default().durable(false).max_connections(connections);
+    let options = PostgresServerOptions::default().durable(false).max_connections(connections).directory("/dev/shm");
     PostgresServer::start(options).unwrap_or_else(|error| panic!("{error}"))
 });
 
