@@ -47,6 +47,8 @@ test: ## everything: tools, check, tests, stores at full length, documentation e
 	$(call stage,postgres servers,$(MAKE) --no-print-directory postgres-servers)
 	$(call stage,postgres suite,$(MAKE) --no-print-directory postgres-suite)
 	$(call stage,postgres histories,$(MAKE) --no-print-directory postgres-histories)
+	$(call stage,postgres processes,$(MAKE) --no-print-directory postgres-processes)
+	$(call stage,postgres faults,$(MAKE) --no-print-directory postgres-faults)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
@@ -118,6 +120,14 @@ postgres-suite: ## the contract and the suite on Postgres, with and without fast
 .PHONY: postgres-histories
 postgres-histories: ## 200 simulated histories on Postgres, with and without fast paths, against the model
 	FF_HISTORIES=200 cargo test --locked -q -p ff-backend-postgres --test postgres_histories -- --nocapture
+
+.PHONY: postgres-processes
+postgres-processes: ## four processes on one schema for half a minute
+	FF_LOAD_SECONDS=30 cargo test --locked -q -p ff-backend-postgres --test postgres_processes -- --nocapture --test-threads 1
+
+.PHONY: postgres-faults
+postgres-faults: ## server, sessions and processes are killed under load; nothing that was acknowledged is lost
+	FF_CRASH_ROUNDS=10 cargo test --locked -q -p ff-backend-postgres --test postgres_faults -- --nocapture
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

@@ -40,8 +40,7 @@ impl Crew {
         let mut processes = Vec::new();
         for number in 0..PROCESSES {
             let url = format!("{}?application_name={APPLICATION}", site.url);
-            let manner =
-                Manner { first: number * CALLERS, seed: manner.seed.wrapping_add(number as u64), ..manner.clone() };
+            let manner = Manner { first: number * CALLERS, ..manner.clone() };
             let orders = Orders::Work { site: Site { url, ..site.clone() }, manner };
             let mut child = command(&orders)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
             listen(number, &mut child, tell.clone());
