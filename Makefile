@@ -8,6 +8,9 @@ SHELL := /bin/bash
 SEEDS ?= 1000
 STEPS ?= 2000
 
+# How many simulated histories Postgres plays in each form.
+HISTORIES ?= 200
+
 # What the benchmark measures, and further options for it: BENCH_ARGS="--only chain --rounds 3".
 STORE ?= sqlite
 BENCH_ARGS ?=
@@ -33,7 +36,7 @@ help: ## list the targets
 
 .PHONY: test
 test: began := $(shell date +%s)
-test: ## everything: tools, check, tests, stores at full length, documentation examples, outcome coverage, a short simulation
+test: ## everything: tools, check, tests, the long runs of stores, documentation examples, outcome coverage, a short simulation
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
 	$(call stage,tests,cargo nextest run --locked --workspace)
@@ -45,8 +48,9 @@ test: ## everything: tools, check, tests, stores at full length, documentation e
 	$(call stage,sqlite two processes,$(MAKE) --no-print-directory sqlite-two-processes)
 	$(call stage,sqlite trace,$(MAKE) --no-print-directory sqlite-trace)
 	$(call stage,postgres servers,$(MAKE) --no-print-directory postgres-servers)
+	$(call stage,postgres store,$(MAKE) --no-print-directory postgres-store)
 	$(call stage,postgres suite,$(MAKE) --no-print-directory postgres-suite)
-	$(call stage,postgres histories,$(MAKE) --no-print-directory postgres-histories)
+	$(call stage,postgres histories,$(MAKE) --no-print-directory postgres-histories HISTORIES=20)
 	$(call stage,postgres processes,$(MAKE) --no-print-directory postgres-processes)
 	$(call stage,postgres faults,$(MAKE) --no-print-directory postgres-faults)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
@@ -113,13 +117,17 @@ sqlite-trace: ## a trace of system calls: every answer follows the flush of its 
 postgres-servers: ## servers for tests: they start, survive a kill, and leave nothing behind
 	cargo test --locked -q -p ff-test-servers --test postgres_server
 
+.PHONY: postgres-store
+postgres-store: ## connections, layout and functions of the store on Postgres
+	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_reindex
+
 .PHONY: postgres-suite
 postgres-suite: ## the contract and the suite on Postgres, with and without fast paths
 	cargo test --locked -q -p ff-backend-postgres --test postgres_contract --test postgres_conformance -- --quiet
 
 .PHONY: postgres-histories
-postgres-histories: ## 200 simulated histories on Postgres, with and without fast paths, against the model
-	FF_HISTORIES=200 cargo test --locked -q -p ff-backend-postgres --test postgres_histories -- --nocapture
+postgres-histories: ## simulated histories on Postgres, with and without fast paths, against the model: make postgres-histories HISTORIES=200
+	FF_HISTORIES=$(HISTORIES) cargo test --locked -q -p ff-backend-postgres --test postgres_histories -- --nocapture
 
 .PHONY: postgres-processes
 postgres-processes: ## four processes on one schema for half a minute

@@ -76,7 +76,7 @@ impl PostgresStore {
         }
         let mut steps = Vec::new();
         if let Record::Execution(found) = &record {
-            steps.push(execution::restore(found.id, &Shadow::default()));
+            steps.extend(execution::restore(&[(found.id, Shadow::default())]));
             Creation::of(&record.entries()).into_iter().for_each(|creation| creations.push(found.id, creation));
         }
         steps.extend([entries.delete(), creations.delete()].into_iter().flatten());

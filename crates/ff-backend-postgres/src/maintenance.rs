@@ -1,29 +1,32 @@
-//! Comparing index entries with what records declare, and repairing them. A page of records at a time, with their partition taken.
+//! Comparing index entries with what records declare, and repairing them. A page of records at a time, with their partition taken for a
+//! handful of round trips.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::ids::ExecutionId;
+use ff_core::Result;
 use ff_core::partition::{Partition, PartitionFamily};
-use ff_core::{EngineError, Result};
 use ff_engine::codec::{encode_key, key_prefix};
 use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 
-use crate::address::{Address, Cell, Satellite};
+use crate::address::{Address, Cell, Satellite, may_be_listed};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
-use crate::session::{BEGIN, Session, Step};
+use crate::session::{BEGIN, Frame, Session, Step};
 use crate::store::PostgresStore;
-use crate::tables::created::{self, Creation};
+use crate::tables::created::{self, Created, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
-use crate::tables::{self, record};
-use crate::view::View;
+use crate::tables::{self, Facts, record};
+use crate::view::{self, View};
 use crate::writer::plan;
 
 /// Records looked at in one go.
-const PAGE: usize = 500;
+const PAGE: usize = 100;
+
+/// Rows looked at in one go that are small, while nobody waits.
+const SMALL_PAGE: usize = 1_000;
 
 /// Compares the entries of a partition with what its records declare and repairs them; says how many records there are and how many
 /// entries were repaired. Entries that no record declares are removed for the partition `of`, or for all of them.
@@ -44,62 +47,95 @@ pub(crate) async fn reindex_in_round(
 }
 
 async fn restore(store: &PostgresStore, partition: Partition) -> Result<(u32, u32)> {
-    let keys = keys_in(store, partition).await?;
-    let mut repaired = 0;
-    for page in keys.chunks(PAGE) {
-        repaired += alone_in(store, partition, page).await?;
+    let mut restoring = Restoring { view: store.view().await?, partition, looked_at: 0, repaired: 0 };
+    if partition.family() == PartitionFamily::Flow {
+        restoring.executions().await?;
     }
-    Ok((counted(keys.len()), counted(repaired)))
+    restoring.records_under(vec![key_prefix(partition)]).await?;
+    Ok((counted(restoring.looked_at), counted(restoring.repaired)))
 }
 
 fn counted(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-async fn keys_in(store: &PostgresStore, partition: Partition) -> Result<Vec<Key>> {
-    let view = store.view().await?;
-    let mut keys = Vec::new();
-    if partition.family() == PartitionFamily::Flow {
+/// A walk over the records of a partition that adds the entries they declare and that are missing.
+struct Restoring {
+    view: View,
+    partition: Partition,
+    looked_at: usize,
+    repaired: usize,
+}
+
+impl Restoring {
+    /// Executions, and all that belongs to them.
+    async fn executions(&mut self) -> Result<()> {
         let mut after = None;
         loop {
             let bounds = Bounds::first(PAGE).after(after);
-            let page = view.keys(&Index::ExecutionsIn(partition), &bounds).await?;
-            after = page.last().map(|(position, _)| position.clone());
-            if after.is_none() {
-                break;
-            }
-            for (_, key) in page {
-                keys.extend(beside(&view, &key).await?);
-                keys.push(key);
-            }
+            let page = self.view.keys(&Index::ExecutionsIn(self.partition), &bounds).await?;
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = Some(last.clone());
+            let executions: Vec<Key> = page.into_iter().map(|(_, key)| key).collect();
+            self.look_at(in_rows_of(&self.view, &executions).await?).await?;
+            self.records_under(executions.iter().map(prefix_of).collect()).await?;
         }
     }
-    let prefix = key_prefix(partition);
-    let (mut after, end) = (prefix.clone(), [&*prefix, &[0xff; 64]].concat());
-    loop {
-        let rows = view.session.query(&record::page(&after, &end, PAGE as i64)).await.map_err(explain)?;
-        let Some(last) = rows.last() else { return Ok(keys) };
-        after = tables::cell(last, 0)?;
-        for row in &rows {
-            keys.push(record::key(row)?);
+
+    /// Records whose keys begin so: some of each beginning at a time, in one round trip.
+    async fn records_under(&mut self, prefixes: Vec<Vec<u8>>) -> Result<()> {
+        let mut ranges: Vec<(Vec<u8>, Vec<u8>)> =
+            prefixes.into_iter().map(|prefix| (prefix.clone(), [&*prefix, &[0xff; 64]].concat())).collect();
+        while !ranges.is_empty() {
+            let steps: Vec<Step> = ranges.iter().map(|(after, end)| record::keys(after, end, PAGE as i64)).collect();
+            let pages = self.view.session.run(Frame::None, &steps).await.map_err(explain)?;
+            let (mut keys, mut unfinished) = (Vec::new(), Vec::new());
+            for ((_, end), page) in ranges.into_iter().zip(pages) {
+                for row in &page {
+                    keys.push(record::read_key(row)?);
+                }
+                if let Some(last) = page.get(PAGE - 1) {
+                    unfinished.push((tables::cell(last, 0)?, end));
+                }
+            }
+            self.look_at(keys).await?;
+            ranges = unfinished;
         }
+        Ok(())
+    }
+
+    /// Repairs the entries of records, a page at a time, while nobody else writes in their partition.
+    async fn look_at(&mut self, keys: Vec<Key>) -> Result<()> {
+        self.looked_at += keys.len();
+        let listed: Vec<Key> = keys.into_iter().filter(may_be_listed).collect();
+        for page in listed.chunks(PAGE) {
+            let places = BTreeMap::from([(self.partition, true)]);
+            self.repaired += in_transaction(&self.view.session, &places, repair(&self.view, page)).await?;
+        }
+        Ok(())
     }
 }
 
-/// What stands in the row of an execution.
-async fn beside(view: &View, execution: &Key) -> Result<Vec<Key>> {
-    let Name::Execution(id) = execution.name else { return Ok(Vec::new()) };
-    let address = Address::Execution(id);
-    let facts = tables::load(&view.session, std::slice::from_ref(&address)).await?;
-    let Some(Some(row)) = facts.get(&address) else { return Ok(Vec::new()) };
-    let is_here = |satellite: &Satellite| matches!(row.cells[*satellite as usize], Cell::Here(_));
-    Ok(Satellite::ALL.into_iter().filter(is_here).map(|satellite| satellite.key(id)).collect())
+/// Executions, and what stands in their rows.
+async fn in_rows_of(view: &View, executions: &[Key]) -> Result<Vec<Key>> {
+    let facts = view.facts(executions).await?;
+    let mut keys = executions.to_vec();
+    for key in executions {
+        if let Name::Execution(id) = key.name
+            && let Some(Some(row)) = facts.get(&Address::Execution(id))
+        {
+            let is_here = |satellite: &Satellite| matches!(row.cells[*satellite as usize], Cell::Here(_));
+            keys.extend(Satellite::ALL.into_iter().filter(is_here).map(|satellite| satellite.key(id)));
+        }
+    }
+    Ok(keys)
 }
 
-/// Repairs the entries of some records while nobody else writes in their partition; says how many.
-async fn alone_in(store: &PostgresStore, partition: Partition, keys: &[Key]) -> Result<usize> {
-    let view = store.view().await?;
-    in_transaction(&view.session, &BTreeMap::from([(partition, true)]), repair(&view, keys)).await
+/// What the keys of all that belongs to an execution begin with.
+fn prefix_of(execution: &Key) -> Vec<u8> {
+    let mut prefix = encode_key(execution);
+    prefix.pop();
+    prefix
 }
 
 async fn in_transaction<T>(
@@ -119,18 +155,14 @@ async fn in_transaction<T>(
 }
 
 async fn repair(view: &View, keys: &[Key]) -> Result<usize> {
-    let (mut entries, mut creations) = (entry::Rows::default(), created::Rows::default());
-    let mut repaired = 0;
+    let facts = view.facts(keys).await?;
+    let (mut entries, mut creations, mut shadows) = (entry::Rows::default(), created::Rows::default(), Vec::new());
     for key in keys {
         // One that does not decode declares nothing.
-        let found = match view.load_here(std::slice::from_ref(key)).await {
-            Err(EngineError::Validation { .. }) => continue,
-            found => found?.into_iter().flatten().next(),
-        };
-        let Some(record) = found else { continue };
+        let Ok(Some(record)) = view::record(&facts, key) else { continue };
         let declared = record.entries();
         if let Record::Execution(found) = &record {
-            repaired += restore_columns(&view.session, found.id, &Shadow::of(&declared)).await?;
+            shadows.push((found.id, Shadow::of(&declared)));
             Creation::of(&declared).into_iter().for_each(|creation| creations.push(found.id, creation));
         }
         let bytes = encode_key(key);
@@ -138,72 +170,111 @@ async fn repair(view: &View, keys: &[Key]) -> Result<usize> {
             entries.push(RawEntry::of(entry), &bytes);
         }
     }
-    for step in [entries.restore(), creations.restore()].into_iter().flatten() {
-        repaired += view.session.query(&step).await.map_err(explain)?.len();
+    let steps = [execution::restore(&shadows), entries.restore(), creations.restore()];
+    let steps: Vec<Step> = steps.into_iter().flatten().collect();
+    let answers = view.session.run(Frame::None, &steps).await.map_err(explain)?;
+    let mut repaired = 0;
+    for row in answers.iter().flatten() {
+        repaired += usize::try_from(tables::cell::<i32>(row, 0)?).unwrap_or(0);
     }
     Ok(repaired)
-}
-
-/// Writes the columns of an execution's indexes anew where they are wrong; says how many were.
-async fn restore_columns(session: &Session, id: ExecutionId, shadow: &Shadow) -> Result<usize> {
-    let rows = session.query(&execution::restore(id, shadow)).await.map_err(explain)?;
-    rows.first().map_or(Ok(0), |row| tables::cell::<i32>(row, 0)).map(|wrong| usize::try_from(wrong).unwrap_or(0))
 }
 
 /// Removes entries that no record declares, of one partition or of all; says how many.
 async fn remove_undeclared(store: &PostgresStore, of: Option<Partition>) -> Result<u32> {
     let view = store.view().await?;
+    Ok(counted(remove_entries(&view, of).await? + remove_creations(&view, of).await?))
+}
+
+async fn remove_entries(view: &View, of: Option<Partition>) -> Result<usize> {
     let mut removed = 0;
     let mut after = RawEntry::default();
     loop {
         let rows = view.session.query(&entry::page(&after, PAGE as i64)).await.map_err(explain)?;
         let page = rows.iter().map(RawEntry::read).collect::<Result<Vec<_>>>()?;
-        let Some((last, _)) = page.last() else { break };
+        let Some((last, _)) = page.last() else { return Ok(removed) };
         if *last <= after {
             return Err(corrupt("index entries are out of order"));
         }
         after = last.clone();
-        let stale = undeclared(&view, page, of).await?;
+        let readable = page.into_iter().filter_map(|(raw, key)| Some((raw, tables::readable(&key).ok()?)));
+        let meant = readable.filter(|(_, key)| of.is_none_or(|of| key.partition == of)).collect();
+        let stale = undeclared(view, meant).await?;
         if !stale.is_empty() {
-            removed += remove(&view, stale).await?;
+            removed += remove_stale_entries(view, stale).await?;
         }
     }
-    let rows = view.session.query(&created::remove_undeclared(of)).await.map_err(explain)?;
-    Ok(counted(removed + rows.len()))
 }
 
-type EntryWithKey = (RawEntry, Vec<u8>);
+type EntryWithKey = (RawEntry, Key);
 
-async fn undeclared(view: &View, page: Vec<EntryWithKey>, of: Option<Partition>) -> Result<Vec<EntryWithKey>> {
-    let mut stale = Vec::new();
-    for (raw, bytes) in page {
-        let is_meant = tables::readable(&bytes).is_ok_and(|key| of.is_none_or(|of| key.partition == of));
-        if is_meant && !is_declared(view, &raw, &bytes).await? {
-            stale.push((raw, bytes));
-        }
-    }
-    Ok(stale)
+async fn undeclared(view: &View, entries: Vec<EntryWithKey>) -> Result<Vec<EntryWithKey>> {
+    let keys: BTreeSet<Key> = entries.iter().map(|(_, key)| key.clone()).collect();
+    let facts = view.facts(&Vec::from_iter(keys)).await?;
+    Ok(entries.into_iter().filter(|(raw, key)| !is_declared(&facts, raw, key)).collect())
 }
 
 /// Whether the record that an entry refers to declares it. One that does not decode is given the benefit of the doubt.
-async fn is_declared(view: &View, raw: &RawEntry, key: &[u8]) -> Result<bool> {
-    let Ok(key) = tables::readable(key) else { return Ok(false) };
-    match view.load_here(&[key]).await {
-        Ok(found) => {
-            Ok(found.iter().flatten().any(|record| record.entries().iter().any(|entry| RawEntry::of(entry) == *raw)))
-        }
-        Err(EngineError::Validation { .. }) => Ok(true),
-        Err(error) => Err(error),
+fn is_declared(facts: &Facts, raw: &RawEntry, key: &Key) -> bool {
+    match view::record(facts, key) {
+        Ok(Some(record)) => record.entries().iter().any(|entry| RawEntry::of(entry) == *raw),
+        Ok(None) => false,
+        Err(_) => true,
     }
 }
 
 /// Looks once more while nobody writes, and removes.
-async fn remove(view: &View, stale: Vec<EntryWithKey>) -> Result<usize> {
-    let places = stale.iter().filter_map(|(_, key)| Some((tables::readable(key).ok()?.partition, true))).collect();
+async fn remove_stale_entries(view: &View, stale: Vec<EntryWithKey>) -> Result<usize> {
+    let places = stale.iter().map(|(_, key)| (key.partition, true)).collect();
     let work = async {
         let mut rows = entry::Rows::default();
-        for (raw, key) in undeclared(view, stale, None).await? {
-            rows.push(raw, &key);
+        for (raw, key) in undeclared(view, stale).await? {
+            rows.push(raw, &encode_key(&key));
+        }
+        let count = rows.len();
+        if let Some(step) = rows.delete() {
+            view.session.query(&step).await.map_err(explain)?;
+        }
+        Ok(count)
+    };
+    in_transaction(&view.session, &places, work).await
+}
+
+/// The same for when executions were created, which only partitions of flows have.
+async fn remove_creations(view: &View, of: Option<Partition>) -> Result<usize> {
+    if of.is_some_and(|of| of.family() != PartitionFamily::Flow) {
+        return Ok(0);
+    }
+    let mut removed = 0;
+    let mut after: Option<Created> = None;
+    loop {
+        let step = created::page(after.as_ref(), SMALL_PAGE as i64);
+        let rows = view.session.query(&step).await.map_err(explain)?;
+        let mut page = rows.iter().map(Created::read).collect::<Result<Vec<_>>>()?;
+        let Some(last) = page.last() else { return Ok(removed) };
+        after = Some(last.clone());
+        page.retain(|row| row.is_doubtful && of.is_none_or(|of| row.id.partition() == of));
+        for doubtful in page.chunks(PAGE) {
+            removed += remove_stale_creations(view, doubtful).await?;
+        }
+    }
+}
+
+/// Asks the records while nobody writes, because columns may be what is wrong, and removes.
+async fn remove_stale_creations(view: &View, doubtful: &[Created]) -> Result<usize> {
+    let places = doubtful.iter().map(|row| (row.id.partition(), true)).collect();
+    let work = async {
+        let keys: Vec<Key> = doubtful.iter().map(|row| Key::execution(row.id)).collect();
+        let facts = view.facts(&keys).await?;
+        let mut rows = created::Rows::default();
+        for (row, key) in doubtful.iter().zip(&keys) {
+            let is_declared = match view::record(&facts, key) {
+                Ok(found) => found.and_then(|record| Creation::of(&record.entries())).as_ref() == Some(&row.creation),
+                Err(_) => true,
+            };
+            if !is_declared {
+                rows.push(row.id, row.creation.clone());
+            }
         }
         let count = rows.len();
         if let Some(step) = rows.delete() {

@@ -1,5 +1,7 @@
 //! What only a store on a server can get wrong: connections, callers that give up, other processes.
 
+#![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
+
 mod server;
 
 use std::sync::Arc;

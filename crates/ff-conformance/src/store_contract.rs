@@ -17,7 +17,7 @@ use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::event::{Event, EventBody};
 use ff_engine::index::{Bounds, Index, Position, Topic};
 use ff_engine::key::Key;
-use ff_engine::records::{Attempt, Execution, Lane, NewExecution, QueueClass, Record, Taker};
+use ff_engine::records::{Attempt, Execution, Lane, NewExecution, QueueClass, Record, Settlement, Taker};
 use ff_engine::store::{Op, Store, Tx};
 use libtest_mimic::Trial;
 use uuid::Uuid;
@@ -141,6 +141,10 @@ fn attempt(n: u128, index: u32) -> Attempt {
         lineage: None,
         taken: false,
     }
+}
+
+fn settlement(n: u128) -> Settlement {
+    Settlement { execution: execution_id(n), epoch: LeaseEpoch(1), quotas: Vec::new(), due_at: TimestampMs(5) }
 }
 
 fn event(reason: u64) -> Event {
@@ -462,8 +466,9 @@ async fn a_listener_wakes_after_the_commit<S: Store>(store: Arc<S>) {
 
 async fn a_consistent_index_needs_no_repair<S: Store>(store: Arc<S>) {
     write(&*store, vec![execution(1, TimestampMs(1)).into(), attempt(1, 0).into()]).await;
+    write(&*store, vec![attempt(1, 1).into(), settlement(1).into()]).await;
     let (looked_at, repaired) = store.reindex(Partition::flow(HOME)).await.unwrap();
-    assert_eq!((looked_at, repaired), (2, 0));
+    assert_eq!((looked_at, repaired), (4, 0), "all that belongs to an execution is looked at");
 }
 
 /// Loads one record inside a transaction.

@@ -11,7 +11,68 @@ use house_rules::{
 /// Files that may exceed the length limit; each needs a reason why cutting it would make it harder to read.
 const LONG_FILES: [sizes::LongFile; 0] = [];
 /// Files that not every store has; each needs a reason why the others do without.
-const STORE_DIFFERENCES: [siblings::Difference; 0] = [];
+const STORE_DIFFERENCES: [siblings::Difference; 26] = [
+    postgres(
+        "address.rs",
+        "which row holds a record, and in which version; SQLite has one writer at a time and no versions",
+    ),
+    postgres("clock.rs", "the time of the server, carried on between answers; a file has no clock of its own"),
+    postgres("news.rs", "notifications between processes through the server; a file has no such channel"),
+    postgres(
+        "session.rs",
+        "one connection at a time, with statements sent without waiting; a library is called directly",
+    ),
+    postgres("short.rs", "keys within what an index of Postgres can hold; SQLite has no such limit"),
+    postgres(
+        "tables/created.rs",
+        "a table that keeps creation out of rows that change often; SQLite updates only the indexes that change",
+    ),
+    postgres("tls.rs", "encryption of connections; a file has none"),
+    postgres("value.rs", "parameters in the types of Postgres; SQLite takes values as they come"),
+    postgres("view.rs", "reads at one moment on a connection of the pool; SQLite has threads for that, in readers.rs"),
+    postgres(
+        "writer/batch.rs",
+        "what operations that are decided side by side know together; on SQLite they run one after another",
+    ),
+    postgres(
+        "writer/cache.rs",
+        "rows with versions that may be old; SQLite's writer forgets its own when somebody else writes",
+    ),
+    postgres(
+        "writer/changes.rs",
+        "what a change does to indexes, known before anything is sent; on SQLite tables apply it as they write",
+    ),
+    postgres("writer/plan.rs", "the statements of a commit, sent at once; on SQLite each one runs when it is needed"),
+    sqlite(
+        "hash.rs",
+        "a fast hash for maps that are asked many times per operation; beside a round trip it does not matter",
+    ),
+    sqlite("readers.rs", "threads for calls that block; the driver of Postgres does not block"),
+    sqlite("tables/journal.rs", YOUNG),
+    sqlite(
+        "tables/satellite.rs",
+        "records in the row of their execution, read on their own; on Postgres they come with it, see address.rs",
+    ),
+    sqlite("watch.rs", "notices writes of other processes to a file; a server tells"),
+    sqlite("writer/checkpointer.rs", "moves pages from the log into the file; a server does that itself"),
+    sqlite("writer/flusher.rs", "flushes the log and answers then; a server does that itself"),
+    sqlite("writer/group.rs", "collects a group between threads; on Postgres a channel does, in desk.rs"),
+    sqlite("writer/tests.rs", "what has not been flushed is not told; a server flushes before it answers"),
+    sqlite("young/lines.rs", YOUNG),
+    sqlite("young/mod.rs", YOUNG),
+    sqlite("young/stream.rs", YOUNG),
+    sqlite("young/tests.rs", YOUNG),
+];
+const YOUNG: &str =
+    "the newest executions wait in a journal before they come to their table; on Postgres all are in the table";
+
+const fn postgres(file: &'static str, reason: &'static str) -> siblings::Difference {
+    siblings::Difference { store: "ff-backend-postgres", file, reason }
+}
+
+const fn sqlite(file: &'static str, reason: &'static str) -> siblings::Difference {
+    siblings::Difference { store: "ff-backend-sqlite", file, reason }
+}
 
 fn files() -> Vec<SourceFile> {
     text_files(&root()).expect("the repository can be read")

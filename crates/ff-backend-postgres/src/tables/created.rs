@@ -1,10 +1,13 @@
 //! When executions were created: kept apart from their rows, which change while this does not.
 
+use ff_core::Result;
 use ff_core::ids::ExecutionId;
-use ff_core::partition::{Partition, PartitionFamily};
 use ff_engine::index::{Entry, Index};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::cell;
+use super::execution::id_of;
 use crate::session::Step;
 
 /// When an execution was created, and in which namespace.
@@ -34,6 +37,10 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    pub(crate) fn len(&self) -> usize {
+        self.at.len()
+    }
+
     pub(crate) fn push(&mut self, id: ExecutionId, creation: Creation) {
         self.at.push(creation.at);
         self.partitions.push(i32::from(id.partition().index()));
@@ -72,12 +79,40 @@ impl Rows {
     }
 }
 
-/// Removes what no execution declares, of one partition or of all; gives a row for each.
-pub(crate) fn remove_undeclared(of: Option<Partition>) -> Step {
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Created {
+    pub(crate) id: ExecutionId,
+    pub(crate) creation: Creation,
+    /// Whether the row of its execution says something else, or is not there.
+    pub(crate) is_doubtful: bool,
+}
+
+/// One page of all rows after one, in the order of the index that has them all.
+pub(crate) fn page(after: Option<&Created>, limit: i64) -> Step {
+    let (at, partition, uuid) = after.map_or((i64::MIN, i32::MAX, Uuid::max()), |row| {
+        (row.creation.at, i32::from(row.id.partition().index()), row.id.uuid())
+    });
     Step::new(
-        "DELETE FROM {s}.created c WHERE ($1::integer IS NULL OR c.partition = $1) AND NOT EXISTS (
-           SELECT FROM {s}.execution e WHERE e.partition = c.partition AND e.uuid = c.uuid AND e.created_at = c.created_at
-         ) RETURNING 1",
+        "SELECT c.partition, c.uuid, c.created_at, c.namespace, e.created_at IS DISTINCT FROM c.created_at
+         FROM (
+           SELECT * FROM {s}.created i
+           WHERE i.created_at >= $1 AND (i.created_at > $1 OR (i.partition, i.uuid) < ($2, $3))
+           ORDER BY i.created_at, i.partition DESC, i.uuid DESC LIMIT $4
+         ) AS c
+         LEFT JOIN {s}.execution e ON e.partition = c.partition AND e.uuid = c.uuid
+         ORDER BY c.created_at, c.partition DESC, c.uuid DESC",
     )
-    .with(of.filter(|of| of.family() == PartitionFamily::Flow).map(|of| i32::from(of.index())))
+    .with(at)
+    .with(partition)
+    .with(uuid)
+    .with(limit)
+}
+
+impl Created {
+    /// One row of [`page`].
+    pub(crate) fn read(row: &Row) -> Result<Self> {
+        let creation = Creation { at: cell(row, 2)?, namespace: cell(row, 3)? };
+        Ok(Self { id: id_of(row, 0)?, creation, is_doubtful: cell(row, 4)? })
+    }
 }

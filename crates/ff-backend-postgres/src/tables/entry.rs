@@ -106,13 +106,17 @@ impl Rows {
         Some(step).filter(|_| !is_empty)
     }
 
-    /// Adds the entries that are missing or refer to other keys; gives a row for each.
+    /// Adds the entries that are missing or refer to other keys; gives a row for each. Those that are as they should be are left alone:
+    /// a conflict alone would lock and so write them.
     pub(crate) fn restore(self) -> Option<Step> {
         let is_empty = self.lists.is_empty();
         let step = Step::new(
-            "INSERT INTO {s}.entry AS e (list, major, tie, key)
-             SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[])
-             ON CONFLICT (list, major, tie) DO UPDATE SET key = excluded.key WHERE e.key <> excluded.key
+            "INSERT INTO {s}.entry (list, major, tie, key)
+             SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[], $4::bytea[]) AS w (list, major, tie, key)
+             WHERE NOT EXISTS (
+               SELECT FROM {s}.entry i WHERE i.list = w.list AND i.major = w.major AND i.tie = w.tie AND i.key = w.key
+             )
+             ON CONFLICT (list, major, tie) DO UPDATE SET key = excluded.key
              RETURNING 1",
         )
         .with(self.lists)

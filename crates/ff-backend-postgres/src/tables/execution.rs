@@ -61,7 +61,8 @@ fn row_columns(table: &str) -> String {
     format!("{table}.partition, {table}.uuid, {table}.version, {table}.body, {cells}")
 }
 
-fn id_of(row: &Row, from: usize) -> Result<ExecutionId> {
+/// The id in two columns from one on.
+pub(crate) fn id_of(row: &Row, from: usize) -> Result<ExecutionId> {
     let (partition, uuid): (i32, Uuid) = (cell(row, from)?, cell(row, from + 1)?);
     let partition = u16::try_from(partition).map_err(|_| corrupt("a partition has no such number"))?;
     Ok(ExecutionId::new(partition, uuid))
@@ -261,32 +262,40 @@ fn by_id(sql: &str, ids: &[ExecutionId]) -> Option<Step> {
     (!ids.is_empty()).then(|| Step::new(sql).with(partitions).with(uuids))
 }
 
-/// Writes the columns of an execution's indexes where they are wrong; gives how many were.
-pub(crate) fn restore(id: ExecutionId, shadow: &Shadow) -> Step {
+/// Writes the columns of executions' indexes where they are wrong; gives a row for each execution, with how many were.
+pub(crate) fn restore(shadows: &[(ExecutionId, Shadow)]) -> Option<Step> {
     const COLUMNS: [&str; 9] =
         ["lane", "kind", "state", "created_at", "queue", "rank", "lease_expires_at", "completed_at", "sweep_from"];
-    let parameter = |at: usize| at + 3;
-    let numbered = || COLUMNS.into_iter().enumerate().map(|(at, column)| (column, parameter(at)));
-    let set: Vec<String> = numbered().map(|(column, at)| format!("{column} = ${at}")).collect();
-    let wrong: Vec<String> =
-        numbered().map(|(column, at)| format!("(was.{column} IS DISTINCT FROM ${at})::integer")).collect();
-    let wrong = wrong.join(" + ");
-    Step::new(format!(
-        "UPDATE {{s}}.execution e SET {}
-         FROM (SELECT * FROM {{s}}.execution i WHERE i.partition = $1 AND i.uuid = $2) AS was
-         WHERE e.partition = was.partition AND e.uuid = was.uuid AND {wrong} > 0
-         RETURNING {wrong}",
-        set.join(", ")
+    let set = COLUMNS.map(|column| format!("{column} = w.{column}")).join(", ");
+    let wrong = COLUMNS.map(|column| format!("(i.{column} IS DISTINCT FROM w.{column})::integer")).join(" + ");
+    let names = COLUMNS.join(", ");
+    let (partitions, uuids) = columns_of(shadows.iter().map(|(id, _)| *id));
+    let step = Step::new(format!(
+        "UPDATE {{s}}.execution e SET {set}
+         FROM (
+           SELECT w.*, {wrong} AS wrong
+           FROM unnest($1::integer[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bytea[],
+             $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) AS w (partition, uuid, {names})
+           JOIN {{s}}.execution i ON i.partition = w.partition AND i.uuid = w.uuid
+         ) AS w
+         WHERE e.partition = w.partition AND e.uuid = w.uuid AND w.wrong > 0
+         RETURNING w.wrong"
     ))
-    .with(i32::from(id.partition().index()))
-    .with(id.uuid())
-    .with(shadow.lane.clone())
-    .with(shadow.kind.clone())
-    .with(shadow.state)
-    .with(shadow.created_at)
-    .with(shadow.queue.clone())
-    .with(shadow.rank)
-    .with(shadow.lease_expires_at)
-    .with(shadow.completed_at)
-    .with(shadow.sweep_from)
+    .with(partitions)
+    .with(uuids)
+    .with(each(shadows, |shadow| shadow.lane.clone()))
+    .with(each(shadows, |shadow| shadow.kind.clone()))
+    .with(each(shadows, |shadow| shadow.state))
+    .with(each(shadows, |shadow| shadow.created_at))
+    .with(each(shadows, |shadow| shadow.queue.clone()))
+    .with(each(shadows, |shadow| shadow.rank))
+    .with(each(shadows, |shadow| shadow.lease_expires_at))
+    .with(each(shadows, |shadow| shadow.completed_at))
+    .with(each(shadows, |shadow| shadow.sweep_from));
+    Some(step).filter(|_| !shadows.is_empty())
+}
+
+/// One column of all of them.
+fn each<T>(shadows: &[(ExecutionId, Shadow)], column: impl Fn(&Shadow) -> T) -> Vec<T> {
+    shadows.iter().map(|(_, shadow)| column(shadow)).collect()
 }

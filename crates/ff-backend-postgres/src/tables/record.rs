@@ -23,9 +23,9 @@ pub(crate) fn stored_key(key: &Key) -> Vec<u8> {
     short(encode_key(key))
 }
 
-/// The key of a row.
-pub(crate) fn key(row: &Row) -> Result<Key> {
-    match cell(row, 3)? {
+/// The key of a row that begins with it as it is stored, and has it whole in another column if that is too long.
+fn key(row: &Row, whole: usize) -> Result<Key> {
+    match cell(row, whole)? {
         Some(whole) => readable(whole),
         None => readable(cell(row, 0)?),
     }
@@ -33,7 +33,7 @@ pub(crate) fn key(row: &Row) -> Result<Key> {
 
 /// One row.
 pub(crate) fn read(row: &Row) -> Result<(Key, Stored)> {
-    let key = key(row)?;
+    let key = key(row, 3)?;
     let stored = Stored::read(&key, cell(row, 1)?, cell(row, 2)?);
     Ok((key, stored))
 }
@@ -57,6 +57,19 @@ fn page_in(after: &[u8], until: &[u8], limit: i64, is_reverse: bool) -> Step {
     .with(after.to_vec())
     .with(until.to_vec())
     .with(limit)
+}
+
+/// The keys of one page of all rows after a key, up to another: first as they are stored.
+pub(crate) fn keys(after: &[u8], until: &[u8], limit: i64) -> Step {
+    Step::new("SELECT key, long_key FROM {s}.record WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3")
+        .with(after.to_vec())
+        .with(until.to_vec())
+        .with(limit)
+}
+
+/// One row of [`keys`].
+pub(crate) fn read_key(row: &Row) -> Result<Key> {
+    key(row, 1)
 }
 
 /// How many rows there are.

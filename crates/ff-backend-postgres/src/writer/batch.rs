@@ -24,6 +24,9 @@ use crate::tables::{self, Entered, Facts};
 /// Heads that are read at once for all who look for work, unless one of them wants more.
 const HEADS_MAX: usize = 256;
 
+/// A part of an index: behind one position, up to another.
+type Stretch = (Index, Option<Position>, Option<Position>);
+
 /// A page of an index that somebody waits for.
 type Page = Result<Vec<Entered>>;
 
@@ -49,8 +52,8 @@ struct State {
     facts: Facts,
     wanted: Wanted,
     accepted: Accepted,
-    /// Heads of queues that were read for this commit, and whether there may be more.
-    heads: HashMap<(Index, Option<Position>, Option<Position>), (Vec<Entered>, bool)>,
+    /// Heads of queues that were read for this commit, by what they lie between, and whether there may be more.
+    heads: HashMap<Stretch, (Vec<Entered>, bool)>,
 }
 
 /// Everything about one attempt at a commit.
