@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::ids::ExecutionId;
+use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::{Key, Name};
@@ -61,6 +62,8 @@ pub(super) struct Batch {
     pub(super) now: TimestampMs,
     state: Mutex<State>,
     cache: Option<Arc<Cache>>,
+    /// The partitions that nobody else can change.
+    taken: HashSet<Partition>,
     newborn: HashSet<ExecutionId>,
     /// How many operations look for work.
     seekers: usize,
@@ -81,15 +84,18 @@ impl Batch {
     pub(super) fn new(
         now: TimestampMs,
         cache: Option<Arc<Cache>>,
+        taken: HashSet<Partition>,
         newborn: HashSet<ExecutionId>,
         seekers: usize,
     ) -> Self {
-        Self { now, state: Mutex::default(), cache, newborn, seekers, is_guess: AtomicBool::new(false) }
+        Self { now, state: Mutex::default(), cache, taken, newborn, seekers, is_guess: AtomicBool::new(false) }
     }
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
-    pub(super) fn guess(&self) {
-        self.is_guess.store(self.cache.is_some(), Ordering::Relaxed);
+    pub(super) fn read_unowned(&self, partition: Partition) {
+        if !self.taken.contains(&partition) {
+            self.is_guess.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether a decision is worth nothing unless partitions are taken first.

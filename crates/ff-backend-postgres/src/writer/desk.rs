@@ -119,7 +119,7 @@ impl Desk {
         if let Some(places) = taken {
             begin(&session, places).await?;
         }
-        let outcome = decide_and_commit(&self.shared, &session, group, taken.is_some()).await;
+        let outcome = decide_and_commit(&self.shared, &session, group, taken).await;
         if outcome.is_err() && taken.is_some() {
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
@@ -145,38 +145,40 @@ async fn decide_and_commit(
     shared: &Shared,
     session: &Session,
     group: &mut Group,
-    is_taken: bool,
+    taken: Option<&Places>,
 ) -> Result<(), Failure> {
     let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
     let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
-    let cache = (!is_taken).then(|| Arc::clone(&shared.cache));
-    let batch = Arc::new(Batch::new(shared.clock.now(), cache, newborn, seekers));
+    let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
+    let places = taken.into_iter().flat_map(Places::keys).copied().collect();
+    let batch = Arc::new(Batch::new(shared.clock.now(), cache, places, newborn, seekers));
     let spoiled = |error| match error {
         EngineError::Transport { .. } => Failure::Lost(error),
         _ => Failure::Refused(error),
     };
     decide(&batch, session, group).await.map_err(spoiled)?;
-    if batch.is_guess() {
-        return Err(Failure::Stale(homes(group)));
-    }
     // Those who shared it are done.
     let Some(batch) = Arc::into_inner(batch) else { return Err(Failure::Lost(Trouble::Closed.into())) };
+    let is_guess = batch.is_guess();
     let (facts, accepted, newborn) = batch.finish();
     let plan = Plan::new(&facts, &accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
-    commit(shared, session, plan, group, is_taken).await
+    let mut places = plan.places.clone();
+    for (home, is_written) in homes(group) {
+        places.entry(home).or_insert(is_written);
+    }
+    if is_guess {
+        return Err(Failure::Stale(places));
+    }
+    commit(shared, session, plan, places, taken.is_some()).await
 }
 
 async fn commit(
     shared: &Shared,
     session: &Session,
     mut plan: Plan,
-    group: &Group,
+    places: Places,
     is_taken: bool,
 ) -> Result<(), Failure> {
-    let mut places = plan.places.clone();
-    for (home, is_written) in homes(group) {
-        places.entry(home).or_insert(is_written);
-    }
     let (mut news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
     let expected = plan.addresses();
     let frame = match (is_taken, plan.writes()) {

@@ -127,7 +127,7 @@ impl PostgresTx {
             Vec::new()
         } else {
             if self.stored(&owner)?.is_none() {
-                self.batch.guess();
+                self.batch.read_unowned(owner.partition);
             }
             self.entered(index, &overlay.widen(bounds)).await?
         };
