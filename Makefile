@@ -7,6 +7,8 @@ SHELL := /bin/bash
 # How long the simulation runs: how many seeds, and how many steps each.
 SEEDS ?= 1000
 STEPS ?= 2000
+# Few steps are over before an optimized program is built.
+SIM_PROFILE ?= release
 
 # How many simulated histories Postgres plays in each form.
 HISTORIES ?= 200
@@ -55,7 +57,7 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	$(call stage,postgres faults,$(MAKE) --no-print-directory postgres-faults)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
-	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500)
+	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500 SIM_PROFILE=dev)
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
@@ -139,7 +141,7 @@ postgres-faults: ## server, sessions and processes are killed under load; nothin
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000
-	cargo run --locked --release -q -- sim --seeds $(SEEDS) --steps $(STEPS)
+	cargo run --locked --profile $(SIM_PROFILE) -q -- sim --seeds $(SEEDS) --steps $(STEPS)
 
 .PHONY: bench
 bench: ## the benchmark beside a bare queue: make bench STORE=sqlite
