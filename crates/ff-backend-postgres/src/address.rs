@@ -176,27 +176,3 @@ impl Stored {
         self.record.as_ref().map(Record::entries).unwrap_or_default()
     }
 }
-
-/// Ownership as a part of an execution.
-pub(crate) fn ownership(record: Record) -> Record {
-    match record {
-        Record::Execution(execution) => execution.ownership().into(),
-        other => other,
-    }
-}
-
-/// Whether records of this kind can stand in an index that does more than follow their keys. Others are written without a look at what
-/// was there.
-pub(crate) const fn may_be_listed(key: &Key) -> bool {
-    !matches!(
-        key.name,
-        Name::Definition(_)
-            | Name::Payload(_)
-            | Name::Outcome(_)
-            | Name::Progress(_)
-            | Name::Attempt(..)
-            | Name::AttemptUsage(..)
-            | Name::Frame(..)
-            | Name::Summary(..)
-    )
-}

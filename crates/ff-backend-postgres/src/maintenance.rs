@@ -10,7 +10,7 @@ use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 
-use crate::address::{Address, Cell, Satellite, may_be_listed};
+use crate::address::{Address, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
 use crate::session::{BEGIN, Frame, Session, Step};
@@ -107,7 +107,7 @@ impl Restoring {
     /// Repairs the entries of records, a page at a time, while nobody else writes in their partition.
     async fn look_at(&mut self, keys: Vec<Key>) -> Result<()> {
         self.looked_at += keys.len();
-        let listed: Vec<Key> = keys.into_iter().filter(may_be_listed).collect();
+        let listed: Vec<Key> = keys.into_iter().filter(Key::may_be_listed).collect();
         for page in listed.chunks(PAGE) {
             let places = BTreeMap::from([(self.partition, true)]);
             self.repaired += in_transaction(&self.view.session, &places, repair(&self.view, page)).await?;

@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use ff_core::Result;
 use ff_engine::codec::decode_record;
-use ff_engine::index::{Bounds, Index, Listed, Position};
+use ff_engine::index::{Bounds, Index, Listed, Position, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 
-use crate::address::{Address, Satellite, Stored, ownership};
+use crate::address::{Address, Satellite, Stored};
 use crate::error::explain;
 use crate::indexes::Place;
 use crate::session::Session;
 use crate::tables::{self, Beside, Entered, Facts};
-use crate::writer::merge;
 
 /// A connection that reads.
 pub(crate) struct View {
@@ -73,7 +72,7 @@ impl View {
             })
             .await?
         };
-        Ok(merge(lists, bounds))
+        Ok(merge_listed(lists, bounds))
     }
 
     async fn list_one(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
@@ -163,7 +162,7 @@ pub(crate) fn record(facts: &HashMap<Address, Option<Arc<Stored>>>, key: &Key) -
     let stored = |address| row(facts, &address).map(|row| row.record.clone()).transpose();
     match (&key.name, beside(facts, key)) {
         (Name::Execution(id), _) => stored(Address::Execution(*id)),
-        (Name::Fence(id), _) => Ok(stored(Address::Execution(*id))?.map(ownership)),
+        (Name::Fence(id), _) => Ok(stored(Address::Execution(*id))?.map(Record::ownership)),
         (_, Some(Beside::Nothing)) => Ok(None),
         (_, Some(Beside::Bytes(bytes))) => decode_record(key, &bytes).map(Some),
         (_, Some(Beside::OwnRow) | None) => stored(Address::Record(key.clone())),

@@ -391,6 +391,21 @@ pub struct Listed {
     pub record: Record,
 }
 
+/// Several lists, each within bounds, as one.
+#[must_use]
+pub fn merge_listed(mut lists: Vec<Vec<Listed>>, bounds: &Bounds) -> Vec<Listed> {
+    if lists.len() < 2 {
+        return lists.pop().unwrap_or_default();
+    }
+    let mut out: Vec<Listed> = lists.into_iter().flatten().collect();
+    out.sort_by(|a, b| a.position.cmp(&b.position));
+    if bounds.reverse {
+        out.reverse();
+    }
+    out.truncate(bounds.limit);
+    out
+}
+
 /// What a listener can wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {

@@ -163,6 +163,22 @@ impl Key {
         admission => Admission(quota: QuotaPolicyId, execution: ExecutionId),
     }
 
+    /// Whether the record can stand in an index that does more than follow its key. Others are written without a look at what was there.
+    #[must_use]
+    pub const fn may_be_listed(&self) -> bool {
+        !matches!(
+            self.name,
+            Name::Definition(_)
+                | Name::Payload(_)
+                | Name::Outcome(_)
+                | Name::Progress(_)
+                | Name::Attempt(..)
+                | Name::AttemptUsage(..)
+                | Name::Frame(..)
+                | Name::Summary(..)
+        )
+    }
+
     /// One admission inside a rate window.
     #[must_use]
     pub const fn window_entry(

@@ -1,14 +1,13 @@
 //! Every record that has no table of its own.
 
 use ff_core::Result;
-use ff_engine::codec::encode_key;
+use ff_engine::codec::{KeyRange, encode_key};
 use ff_engine::index::Bounds;
 use ff_engine::key::Key;
 use tokio_postgres::Row;
 
 use super::{cell, readable};
 use crate::address::Stored;
-use crate::indexes::KeyRange;
 use crate::session::Step;
 use crate::short::short;
 

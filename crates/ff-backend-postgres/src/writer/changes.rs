@@ -5,12 +5,12 @@ use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
 
-use crate::address::{Address, Satellite, may_be_listed};
+use crate::address::{Address, Satellite};
 use crate::tables::{self, Beside, Facts};
 
 /// Whether a write must know what it takes the place of: what shares a row, and what may stand in an index.
 pub(super) const fn replaces(key: &Key) -> bool {
-    may_be_listed(key) || Satellite::of(key).is_some()
+    key.may_be_listed() || Satellite::of(key).is_some()
 }
 
 /// The record of a key as it was stored.

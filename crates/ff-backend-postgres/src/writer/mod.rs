@@ -25,7 +25,6 @@ use crate::session::Session;
 use cache::Cache;
 use desk::Desk;
 use plan::News;
-pub(crate) use tx::merge;
 use work::{Transaction, Work};
 
 /// What all desks of a process share.

@@ -15,7 +15,7 @@ use ff_engine::records::Record;
 
 use super::batch::Accepted;
 use super::changes;
-use crate::address::{Address, Cell, ROW_BYTES_MAX, Satellite, Stored, may_be_listed};
+use crate::address::{Address, Cell, ROW_BYTES_MAX, Satellite, Stored};
 use crate::indexes::Place;
 use crate::session::Step;
 use crate::tables::created::{self, Creation};
@@ -115,7 +115,7 @@ impl Plan {
         rows: &BTreeMap<ExecutionId, RowChange<'_>>,
         newborn: &HashSet<ExecutionId>,
     ) {
-        let written = accepted.overlay.changes.keys().filter(|key| may_be_listed(key)).map(Address::of);
+        let written = accepted.overlay.changes.keys().filter(|key| key.may_be_listed()).map(Address::of);
         let replaced = rows.keys().map(|id| Address::Execution(*id));
         // What has a row of its own although it could stand beside its execution.
         let beside = rows.keys().flat_map(|id| Satellite::ALL.map(|satellite| Address::Record(satellite.key(*id))));
@@ -163,7 +163,7 @@ impl Plan {
 
     /// Writes or removes a record that has a row of its own.
     fn save(&mut self, facts: &Facts, key: &Key, new: Option<&Record>) -> Result<()> {
-        if may_be_listed(key) {
+        if key.may_be_listed() {
             self.move_entries(key, changes::stored(facts, key).as_ref(), new);
         }
         match new {
@@ -215,7 +215,7 @@ impl Plan {
         for satellite in Satellite::ALL {
             if let Some(new) = wanted.cells[satellite as usize] {
                 let key = satellite.key(id);
-                if may_be_listed(&key) {
+                if key.may_be_listed() {
                     self.move_entries(&key, changes::stored(facts, &key).as_ref(), new.as_ref());
                 }
                 self.place(&key, new.as_ref(), &mut row.cells[satellite as usize])?;

@@ -8,7 +8,7 @@ use ff_core::error::BugKind;
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::codec::decode_record;
 use ff_engine::event::Event;
-use ff_engine::index::{Bounds, Index, Listed, Position};
+use ff_engine::index::{Bounds, Index, Listed, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
@@ -16,7 +16,7 @@ use ff_engine::store::{Reach, Tx};
 
 use super::batch::{Batch, Decision, stored_key};
 use super::changes;
-use crate::address::{Address, Satellite, ownership};
+use crate::address::{Address, Satellite};
 use crate::indexes::Place;
 use crate::tables::{self, Beside, Entered};
 
@@ -80,7 +80,7 @@ impl PostgresTx {
     /// What was decided before, or else what is stored.
     fn current(&self, key: &Key) -> Result<Option<Record>> {
         if let Name::Fence(id) = key.name {
-            return Ok(self.current(&Key::execution(id))?.map(ownership));
+            return Ok(self.current(&Key::execution(id))?.map(Record::ownership));
         }
         match self.batch.decided(key) {
             Some(decided) => Ok(decided),
@@ -104,7 +104,7 @@ impl PostgresTx {
     /// What this operation itself wants a key to hold, if it wants anything.
     fn own(&self, key: &Key) -> Option<Option<Record>> {
         match stored_key(key) {
-            Some(execution) => Some(self.decision.overlay.changes.get(&execution)?.clone().map(ownership)),
+            Some(execution) => Some(self.decision.overlay.changes.get(&execution)?.clone().map(Record::ownership)),
             None => self.decision.overlay.changes.get(key).cloned(),
         }
     }
@@ -175,17 +175,8 @@ impl PostgresTx {
             Ok::<_, EngineError>(listed)
         });
         let lists = futures_util::future::try_join_all(lists).await?;
-        Ok(merge(lists, bounds))
+        Ok(merge_listed(lists, bounds))
     }
-}
-
-/// Several lists, each within bounds, as one.
-pub(crate) fn merge(lists: Vec<Vec<Listed>>, bounds: &Bounds) -> Vec<Listed> {
-    let mut out: Vec<Listed> = lists.into_iter().flatten().collect();
-    let order = |a: &Position, b: &Position| if bounds.reverse { b.cmp(a) } else { a.cmp(b) };
-    out.sort_by(|a, b| order(&a.position, &b.position));
-    out.truncate(bounds.limit);
-    out
 }
 
 impl Tx for PostgresTx {

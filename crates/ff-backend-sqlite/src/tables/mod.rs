@@ -8,13 +8,13 @@ pub(crate) mod record;
 pub(crate) mod satellite;
 
 use ff_core::Result;
-use ff_engine::codec::decode_key;
-use ff_engine::index::{Bounds, Index, Listed, Position};
+use ff_engine::codec::{KeyRange, decode_key};
+use ff_engine::index::{Bounds, Index, Listed, Position, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 
 use crate::error::corrupt;
-use crate::indexes::{KeyRange, Place};
+use crate::indexes::Place;
 use crate::young::View;
 use satellite::Satellite;
 
@@ -22,17 +22,9 @@ use satellite::Satellite;
 pub(crate) fn load(view: View<'_>, key: &Key) -> Result<Option<Record>> {
     match (key.name.clone(), Satellite::of(key)) {
         (Name::Execution(id), _) => execution::load_record(view, id),
-        (Name::Fence(id), _) => Ok(execution::load_record(view, id)?.map(ownership)),
+        (Name::Fence(id), _) => Ok(execution::load_record(view, id)?.map(Record::ownership)),
         (_, Some((id, satellite))) => satellite::load(view, id, satellite),
         _ => record::load(view.db, key),
-    }
-}
-
-/// Ownership as a part of an execution.
-pub(crate) fn ownership(record: Record) -> Record {
-    match record {
-        Record::Execution(execution) => execution.ownership().into(),
-        other => other,
     }
 }
 
@@ -59,21 +51,7 @@ pub(crate) fn list(view: View<'_>, index: &Index, bounds: &Bounds) -> Result<Vec
 /// The records of several indexes in one order.
 pub(crate) fn list_merged(view: View<'_>, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
     let lists = indexes.iter().map(|index| list(view, index, bounds)).collect::<Result<_>>()?;
-    Ok(merge(lists, bounds))
-}
-
-/// Several lists, each within bounds, as one.
-pub(crate) fn merge(mut lists: Vec<Vec<Listed>>, bounds: &Bounds) -> Vec<Listed> {
-    if lists.len() < 2 {
-        return lists.pop().unwrap_or_default();
-    }
-    let mut out: Vec<Listed> = lists.into_iter().flatten().collect();
-    out.sort_by(|a, b| a.position.cmp(&b.position));
-    if bounds.reverse {
-        out.reverse();
-    }
-    out.truncate(bounds.limit);
-    out
+    Ok(merge_listed(lists, bounds))
 }
 
 /// The keys that stand in an index, within bounds; no record is read.

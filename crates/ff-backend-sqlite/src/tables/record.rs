@@ -2,7 +2,7 @@
 
 use ff_core::Result;
 use ff_core::ids::ExecutionId;
-use ff_engine::codec::{decode_record, encode_key};
+use ff_engine::codec::{KeyRange, decode_record, encode_key};
 use ff_engine::index::{Bounds, Position};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
@@ -10,7 +10,6 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{number, readable};
 use crate::error::explain;
-use crate::indexes::KeyRange;
 
 /// The record of a key.
 pub(crate) fn load(db: &Connection, key: &Key) -> Result<Option<Record>> {

@@ -13,7 +13,7 @@ use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::alarms::awaited_at;
 use ff_engine::codec::{encode_index, encode_key, encode_record};
 use ff_engine::event::Event;
-use ff_engine::index::{Bounds, Entry, Index, Listed, Topic};
+use ff_engine::index::{Bounds, Entry, Index, Listed, Topic, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
@@ -25,7 +25,7 @@ use crate::hash::HashMap;
 use crate::indexes::Place;
 use crate::tables::execution::{Change, Stored};
 use crate::tables::satellite::{self, Cell, Satellite};
-use crate::tables::{self, entry, record};
+use crate::tables::{entry, record};
 
 pub(crate) struct SqliteTx<'d> {
     desk: &'d mut Desk,
@@ -70,7 +70,7 @@ impl<'d> SqliteTx<'d> {
         if let Name::Execution(id) | Name::Fence(id) = key.name {
             let Some(found) = self.row(id)? else { return Ok(None) };
             let record = found.record.clone()?;
-            return Ok(Some(if matches!(key.name, Name::Fence(_)) { tables::ownership(record) } else { record }));
+            return Ok(Some(if matches!(key.name, Name::Fence(_)) { record.ownership() } else { record }));
         }
         let cell = match Satellite::of(key) {
             Some((id, satellite)) => self.row(id)?.map(|found| found.cells[satellite as usize].clone()),
@@ -126,7 +126,7 @@ impl<'d> SqliteTx<'d> {
             }
             lists.push(listed);
         }
-        Ok(tables::merge(lists, bounds))
+        Ok(merge_listed(lists, bounds))
     }
 
     /// Writes what the operation decided.
@@ -164,7 +164,7 @@ impl<'d> SqliteTx<'d> {
     /// Writes or removes a record that stands in the table of records.
     fn save(&mut self, key: &Key, new: Option<&Record>) -> Result<()> {
         let bytes = encode_key(key);
-        if may_be_listed(key) {
+        if key.may_be_listed() {
             let old = self.stored(key)?;
             if old.is_none() && new.is_none() {
                 return Ok(());
@@ -239,7 +239,7 @@ impl<'d> SqliteTx<'d> {
         cell: &mut Cell,
     ) -> Result<Option<Vec<u8>>> {
         let key = satellite.key(id);
-        if may_be_listed(&key) {
+        if key.may_be_listed() {
             let before = self.stored(&key)?.map(|old| old.entries()).unwrap_or_default();
             let after = new.map(Record::entries).unwrap_or_default();
             self.move_entries(&encode_key(&key), &before, &after)?;
@@ -307,22 +307,6 @@ impl<'d> SqliteTx<'d> {
 struct RowChange<'c> {
     execution: Option<&'c Option<Record>>,
     cells: [Option<&'c Option<Record>>; Satellite::ALL.len()],
-}
-
-/// Whether records of this kind can stand in an index that does more than follow their keys. Others are written without a look at what
-/// was there.
-const fn may_be_listed(key: &Key) -> bool {
-    !matches!(
-        key.name,
-        Name::Definition(_)
-            | Name::Payload(_)
-            | Name::Outcome(_)
-            | Name::Progress(_)
-            | Name::Attempt(..)
-            | Name::AttemptUsage(..)
-            | Name::Frame(..)
-            | Name::Summary(..)
-    )
 }
 
 impl Tx for SqliteTx<'_> {

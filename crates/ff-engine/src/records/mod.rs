@@ -90,6 +90,15 @@ macro_rules! records {
                 out
             }
 
+            /// Ownership as a part of an execution; any other record as it is.
+            #[must_use]
+            pub fn ownership(self) -> Self {
+                match self {
+                    Self::Execution(execution) => execution.ownership().into(),
+                    other => other,
+                }
+            }
+
             /// The name of its kind.
             #[must_use]
             pub const fn kind(&self) -> &'static str {
