@@ -32,7 +32,8 @@ CREATE TABLE flowfabric.entry (
 CREATE TABLE flowfabric.event (
   sequence bigint NOT NULL,
   at bigint NOT NULL,
-  body bytea NOT NULL,
+  count integer NOT NULL,
+  bodies bytea NOT NULL,
   PRIMARY KEY (sequence)
 ) WITH (
   autovacuum_vacuum_scale_factor=0.02,
@@ -58,6 +59,9 @@ CREATE TABLE flowfabric.execution (
   first_attempt bytea,
   first_stream bytea,
   claim_grant bytea,
+  payload bytea,
+  outcome bytea,
+  tags bytea,
   PRIMARY KEY (partition, uuid)
 ) WITH (
   fillfactor=70,
@@ -99,55 +103,74 @@ CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partitio
 
 CREATE SEQUENCE flowfabric.event_sequence AS bigint START 1 INCREMENT 1 CACHE 1;
 
-CREATE OR REPLACE FUNCTION flowfabric.enter(places integer[], shared boolean[], waits boolean, writes_events boolean, partitions integer[], uuids uuid[], versions bigint[], keys bytea[], key_versions bigint[])
+CREATE OR REPLACE FUNCTION flowfabric.commit(places integer[], shared boolean[], waits boolean, executions flowfabric.execution_seen[], records flowfabric.record_seen[], new_version bigint, added integer, rows flowfabric.execution_write[], puts flowfabric.record_write[], events flowfabric.event_write[])
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
 DECLARE
-  space   constant integer := '"flowfabric"'::pg_catalog.regnamespace::pg_catalog.oid::integer;
-  actual  bigint;
-  wanted  bytea;
-  nth     integer := 0;
-  reached bigint;
+  space     constant integer := '"flowfabric"'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  kept      constant integer := pg_catalog.cardinality(rows) - added;
+  execution "flowfabric".execution_seen;
+  record    "flowfabric".record_seen;
+  actual    bigint;
+  reached   bigint;
+  written   integer;
+  taken     boolean;
 BEGIN
-  FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
-    IF NOT waits THEN
-      IF NOT (CASE
-        WHEN shared[at] THEN pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at])
-        ELSE pg_catalog.pg_try_advisory_xact_lock(space, places[at])
-      END) THEN
-        RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
-      END IF;
-    ELSIF shared[at] THEN
-      PERFORM pg_catalog.pg_advisory_xact_lock_shared(space, places[at]);
-    ELSE
-      PERFORM pg_catalog.pg_advisory_xact_lock(space, places[at]);
-    END IF;
-  END LOOP;
+  taken := "flowfabric".take(places, shared, waits) IS NOT NULL;
 
   -- One lookup by primary key after the other: for a few of them that is many times faster than one statement about all.
-  FOR at IN 1 .. pg_catalog.cardinality(partitions) LOOP
+  FOREACH execution IN ARRAY executions LOOP
     SELECT stored.version INTO actual FROM "flowfabric".execution AS stored
-    WHERE stored.partition = partitions[at] AND stored.uuid = uuids[at];
-    IF COALESCE(actual, 0) IS DISTINCT FROM versions[at] THEN
+    WHERE stored.partition = execution.partition AND stored.uuid = execution.uuid;
+    IF COALESCE(actual, 0) IS DISTINCT FROM execution.version THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END LOOP;
+  FOREACH record IN ARRAY records LOOP
+    SELECT stored.version INTO actual FROM "flowfabric".record AS stored WHERE stored.key = record.key;
+    IF COALESCE(actual, 0) IS DISTINCT FROM record.version THEN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END LOOP;
 
-  -- Not by number: keys differ in length, so that each one would be searched for from the beginning of the array.
-  FOREACH wanted IN ARRAY keys LOOP
-    nth := nth + 1;
-    SELECT stored.version INTO actual FROM "flowfabric".record AS stored WHERE stored.key = wanted;
-    IF COALESCE(actual, 0) IS DISTINCT FROM key_versions[nth] THEN
+  IF kept > 0 THEN
+    UPDATE "flowfabric".execution AS e SET version = new_version, lane = w.lane, kind = w.kind, state = w.state, queue = w.queue,
+      rank = w.rank, created_at = w.created_at, lease_expires_at = w.lease_expires_at, completed_at = w.completed_at,
+      sweep_from = w.sweep_from, body = w.body, definition = w.definition, first_attempt = w.first_attempt,
+      first_stream = w.first_stream, claim_grant = w.claim_grant, payload = w.payload, outcome = w.outcome, tags = w.tags
+    FROM pg_catalog.unnest(rows) AS w
+    WHERE w.old_version <> 0 AND e.partition = w.partition AND e.uuid = w.uuid AND e.version = w.old_version;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written <> kept THEN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
-  END LOOP;
+  END IF;
+
+  IF added > 0 THEN
+    INSERT INTO "flowfabric".execution (partition, uuid, version, lane, kind, state, queue, rank, created_at, lease_expires_at, completed_at,
+      sweep_from, body, definition, first_attempt, first_stream, claim_grant, payload, outcome, tags)
+    SELECT w.partition, w.uuid, new_version, w.lane, w.kind, w.state, w.queue, w.rank, w.created_at, w.lease_expires_at, w.completed_at,
+      w.sweep_from, w.body, w.definition, w.first_attempt, w.first_stream, w.claim_grant, w.payload, w.outcome, w.tags
+    FROM pg_catalog.unnest(rows) AS w WHERE w.old_version = 0;
+    INSERT INTO "flowfabric".created (created_at, partition, uuid, namespace)
+    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(rows) AS w WHERE w.namespace IS NOT NULL
+    ON CONFLICT DO NOTHING;
+  END IF;
+
+  IF pg_catalog.cardinality(puts) > 0 THEN
+    INSERT INTO "flowfabric".record (key, version, body, long_key)
+    SELECT w.key, new_version, w.body, w.long_key FROM pg_catalog.unnest(puts) AS w
+    ON CONFLICT (key) DO UPDATE SET version = excluded.version, body = excluded.body;
+  END IF;
 
   -- Who reads the log looks for these locks to stay behind the transactions that still write it. The number says that all events of this
   -- transaction come after it. It is in place before the first of them gets its own, and goes away after the commit is visible.
-  IF writes_events THEN
+  IF pg_catalog.cardinality(events) > 0 THEN
     SELECT CASE WHEN numbers.is_called THEN numbers.last_value ELSE 0 END INTO reached FROM "flowfabric".event_sequence AS numbers;
-    PERFORM pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer);
+    taken := pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer) IS NOT NULL;
+    INSERT INTO "flowfabric".event (sequence, at, count, bodies)
+    SELECT pg_catalog.nextval('"flowfabric".event_sequence'), w.at, w.count, w.bodies FROM pg_catalog.unnest(events) AS w;
   END IF;
 
   RETURN pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint;
@@ -177,5 +200,31 @@ BEGIN
     AND held.granted;
 
   RETURN LEAST(given, writing);
+END
+$function$;
+
+CREATE OR REPLACE FUNCTION flowfabric.take(places integer[], shared boolean[], waits boolean)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+  space constant integer := '"flowfabric"'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  taken boolean;
+BEGIN
+  -- An assignment is evaluated without a query around it.
+  FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
+    IF waits AND shared[at] THEN
+      taken := pg_catalog.pg_advisory_xact_lock_shared(space, places[at]) IS NOT NULL;
+    ELSIF waits THEN
+      taken := pg_catalog.pg_advisory_xact_lock(space, places[at]) IS NOT NULL;
+    ELSIF shared[at] THEN
+      taken := pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at]);
+    ELSE
+      taken := pg_catalog.pg_try_advisory_xact_lock(space, places[at]);
+    END IF;
+    IF NOT taken THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END LOOP;
 END
 $function$;

@@ -31,6 +31,9 @@ CREATE TABLE {schema}.execution (
   first_attempt    bytea,
   first_stream     bytea,
   claim_grant      bytea,
+  payload          bytea,
+  outcome          bytea,
+  tags             bytea,
   PRIMARY KEY (partition, uuid)
 ) WITH (
   fillfactor = 70,
@@ -91,11 +94,13 @@ CREATE TABLE {schema}.entry (
   autovacuum_vacuum_cost_delay = 0
 );
 
--- What happened. Numbers are given out while transactions run, so that they become visible out of order: see `event_horizon`.
+-- What happened: the events of one commit together, as many as fit into a row. Numbers are given out while transactions run, so that
+-- they become visible out of order: see `event_horizon`.
 CREATE TABLE {schema}.event (
   sequence bigint NOT NULL PRIMARY KEY,
   at       bigint NOT NULL,
-  body     bytea NOT NULL
+  count    integer NOT NULL,
+  bodies   bytea NOT NULL
 ) WITH (
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 1000,
@@ -105,74 +110,147 @@ CREATE TABLE {schema}.event (
 -- One number at a time: a session that kept some in store would use them after larger ones were seen.
 CREATE SEQUENCE {schema}.event_sequence AS bigint CACHE 1;
 
--- Begins the writing part of a transaction: takes its locks, checks that nothing it read has changed, and tells the time. Runs at READ
--- COMMITTED, where each statement sees what is committed when it begins; so the checks see what the owners of the locks left.
---
--- `places` are locked one after the other, in the given order, `shared` or not; callers give them in an order that all of them keep, or
--- do not wait for those that somebody else holds: that counts as a change. The schema
--- has a space of lock numbers of its own. Version 0 stands for a record that must not exist. Raises FF001 when something has changed.
--- Returns milliseconds since 1970 by the clock of the server.
-CREATE FUNCTION {schema}.enter(
-  places integer[],
-  shared boolean[],
-  waits boolean,
-  writes_events boolean,
-  partitions integer[],
-  uuids uuid[],
-  versions bigint[],
-  keys bytea[],
-  key_versions bigint[]
-) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $enter$
+-- Takes `places` one after the other, in the given order, `shared` or not. Callers give them in an order that all of them keep, or do not
+-- wait for those that somebody else holds: that counts as a change. The schema has a space of lock numbers of its own.
+CREATE FUNCTION {schema}.take(places integer[], shared boolean[], waits boolean) RETURNS void LANGUAGE plpgsql VOLATILE AS $take$
 DECLARE
-  space   constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
-  actual  bigint;
-  wanted  bytea;
-  nth     integer := 0;
-  reached bigint;
+  space constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  taken boolean;
 BEGIN
+  -- An assignment is evaluated without a query around it.
   FOR at IN 1 .. pg_catalog.cardinality(places) LOOP
-    IF NOT waits THEN
-      IF NOT (CASE
-        WHEN shared[at] THEN pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at])
-        ELSE pg_catalog.pg_try_advisory_xact_lock(space, places[at])
-      END) THEN
-        RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
-      END IF;
+    IF waits AND shared[at] THEN
+      taken := pg_catalog.pg_advisory_xact_lock_shared(space, places[at]) IS NOT NULL;
+    ELSIF waits THEN
+      taken := pg_catalog.pg_advisory_xact_lock(space, places[at]) IS NOT NULL;
     ELSIF shared[at] THEN
-      PERFORM pg_catalog.pg_advisory_xact_lock_shared(space, places[at]);
+      taken := pg_catalog.pg_try_advisory_xact_lock_shared(space, places[at]);
     ELSE
-      PERFORM pg_catalog.pg_advisory_xact_lock(space, places[at]);
+      taken := pg_catalog.pg_try_advisory_xact_lock(space, places[at]);
+    END IF;
+    IF NOT taken THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END LOOP;
+END
+$take$;
+
+-- A row that a decision depends on; version 0 stands for one that must not exist.
+CREATE TYPE {schema}.execution_seen AS (partition integer, uuid uuid, version bigint);
+CREATE TYPE {schema}.record_seen AS (key bytea, version bigint);
+
+-- A row of an execution to be written. With an old version of 0 it is new, otherwise the stored one must still have it. A namespace says that
+-- it enters the order of creation.
+CREATE TYPE {schema}.execution_write AS (
+  partition        integer,
+  uuid             uuid,
+  old_version      bigint,
+  namespace        text,
+  lane             text,
+  kind             text,
+  state            text,
+  queue            bytea,
+  rank             bigint,
+  created_at       bigint,
+  lease_expires_at bigint,
+  completed_at     bigint,
+  sweep_from       bigint,
+  body             bytea,
+  definition       bytea,
+  first_attempt    bytea,
+  first_stream     bytea,
+  claim_grant      bytea,
+  payload          bytea,
+  outcome          bytea,
+  tags             bytea
+);
+CREATE TYPE {schema}.record_write AS (key bytea, body bytea, long_key bytea);
+CREATE TYPE {schema}.event_write AS (at bigint, count integer, bodies bytea);
+
+-- The writes of a commit, or most of them: takes its locks, checks that nothing it read has changed, writes, and tells the time in
+-- milliseconds since 1970 by the clock of the server. Raises FF001 when something has changed. Runs at READ COMMITTED, where each statement
+-- sees what is committed when it begins; so the checks see what the owners of the locks left. `added` rows of executions are new.
+CREATE FUNCTION {schema}.commit(
+  places      integer[],
+  shared      boolean[],
+  waits       boolean,
+  executions  {schema}.execution_seen[],
+  records     {schema}.record_seen[],
+  new_version bigint,
+  added       integer,
+  rows        {schema}.execution_write[],
+  puts        {schema}.record_write[],
+  events      {schema}.event_write[]
+) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $commit$
+DECLARE
+  space     constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
+  kept      constant integer := pg_catalog.cardinality(rows) - added;
+  execution {schema}.execution_seen;
+  record    {schema}.record_seen;
+  actual    bigint;
+  reached   bigint;
+  written   integer;
+  taken     boolean;
+BEGIN
+  taken := {schema}.take(places, shared, waits) IS NOT NULL;
 
   -- One lookup by primary key after the other: for a few of them that is many times faster than one statement about all.
-  FOR at IN 1 .. pg_catalog.cardinality(partitions) LOOP
+  FOREACH execution IN ARRAY executions LOOP
     SELECT stored.version INTO actual FROM {schema}.execution AS stored
-    WHERE stored.partition = partitions[at] AND stored.uuid = uuids[at];
-    IF COALESCE(actual, 0) IS DISTINCT FROM versions[at] THEN
+    WHERE stored.partition = execution.partition AND stored.uuid = execution.uuid;
+    IF COALESCE(actual, 0) IS DISTINCT FROM execution.version THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END LOOP;
+  FOREACH record IN ARRAY records LOOP
+    SELECT stored.version INTO actual FROM {schema}.record AS stored WHERE stored.key = record.key;
+    IF COALESCE(actual, 0) IS DISTINCT FROM record.version THEN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END LOOP;
 
-  -- Not by number: keys differ in length, so that each one would be searched for from the beginning of the array.
-  FOREACH wanted IN ARRAY keys LOOP
-    nth := nth + 1;
-    SELECT stored.version INTO actual FROM {schema}.record AS stored WHERE stored.key = wanted;
-    IF COALESCE(actual, 0) IS DISTINCT FROM key_versions[nth] THEN
+  IF kept > 0 THEN
+    UPDATE {schema}.execution AS e SET version = new_version, lane = w.lane, kind = w.kind, state = w.state, queue = w.queue,
+      rank = w.rank, created_at = w.created_at, lease_expires_at = w.lease_expires_at, completed_at = w.completed_at,
+      sweep_from = w.sweep_from, body = w.body, definition = w.definition, first_attempt = w.first_attempt,
+      first_stream = w.first_stream, claim_grant = w.claim_grant, payload = w.payload, outcome = w.outcome, tags = w.tags
+    FROM pg_catalog.unnest(rows) AS w
+    WHERE w.old_version <> 0 AND e.partition = w.partition AND e.uuid = w.uuid AND e.version = w.old_version;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written <> kept THEN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
-  END LOOP;
+  END IF;
+
+  IF added > 0 THEN
+    INSERT INTO {schema}.execution (partition, uuid, version, lane, kind, state, queue, rank, created_at, lease_expires_at, completed_at,
+      sweep_from, body, definition, first_attempt, first_stream, claim_grant, payload, outcome, tags)
+    SELECT w.partition, w.uuid, new_version, w.lane, w.kind, w.state, w.queue, w.rank, w.created_at, w.lease_expires_at, w.completed_at,
+      w.sweep_from, w.body, w.definition, w.first_attempt, w.first_stream, w.claim_grant, w.payload, w.outcome, w.tags
+    FROM pg_catalog.unnest(rows) AS w WHERE w.old_version = 0;
+    INSERT INTO {schema}.created (created_at, partition, uuid, namespace)
+    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(rows) AS w WHERE w.namespace IS NOT NULL
+    ON CONFLICT DO NOTHING;
+  END IF;
+
+  IF pg_catalog.cardinality(puts) > 0 THEN
+    INSERT INTO {schema}.record (key, version, body, long_key)
+    SELECT w.key, new_version, w.body, w.long_key FROM pg_catalog.unnest(puts) AS w
+    ON CONFLICT (key) DO UPDATE SET version = excluded.version, body = excluded.body;
+  END IF;
 
   -- Who reads the log looks for these locks to stay behind the transactions that still write it. The number says that all events of this
   -- transaction come after it. It is in place before the first of them gets its own, and goes away after the commit is visible.
-  IF writes_events THEN
+  IF pg_catalog.cardinality(events) > 0 THEN
     SELECT CASE WHEN numbers.is_called THEN numbers.last_value ELSE 0 END INTO reached FROM {schema}.event_sequence AS numbers;
-    PERFORM pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer);
+    taken := pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer) IS NOT NULL;
+    INSERT INTO {schema}.event (sequence, at, count, bodies)
+    SELECT pg_catalog.nextval('{schema}.event_sequence'), w.at, w.count, w.bodies FROM pg_catalog.unnest(events) AS w;
   END IF;
 
   RETURN pg_catalog.floor(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint;
 END
-$enter$;
+$commit$;
 
 -- The number up to which the event log is complete: no event up to it can still be committed.
 --

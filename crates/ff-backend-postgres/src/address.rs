@@ -1,6 +1,6 @@
 //! Where records are stored, and what is stored there.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ff_core::Result;
 use ff_core::ids::{AttemptIndex, ExecutionId};
@@ -78,13 +78,29 @@ pub(crate) enum Satellite {
     FirstAttempt,
     FirstStream,
     ClaimGrant,
+    Payload,
+    Outcome,
+    Tags,
 }
 
-/// Bytes of a record that stands in the row; larger ones would be copied with every change of the execution.
-pub(crate) const ROW_BYTES_MAX: usize = 1_024;
-
 impl Satellite {
-    pub(crate) const ALL: [Self; 4] = [Self::Definition, Self::FirstAttempt, Self::FirstStream, Self::ClaimGrant];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Definition,
+        Self::FirstAttempt,
+        Self::FirstStream,
+        Self::ClaimGrant,
+        Self::Payload,
+        Self::Outcome,
+        Self::Tags,
+    ];
+
+    /// Bytes of a record that stands in the row; larger ones would be copied with every change of the execution.
+    pub(crate) const fn bytes_max(self) -> usize {
+        match self {
+            Self::Definition | Self::FirstAttempt | Self::FirstStream | Self::ClaimGrant => 1_024,
+            Self::Payload | Self::Outcome | Self::Tags => 256,
+        }
+    }
 
     /// The column of a record, if it is of a kind that has one.
     pub(crate) const fn of(key: &Key) -> Option<(ExecutionId, Self)> {
@@ -93,6 +109,9 @@ impl Satellite {
             Name::Attempt(id, AttemptIndex(0)) => Some((id, Self::FirstAttempt)),
             Name::StreamHead(id, AttemptIndex(0)) => Some((id, Self::FirstStream)),
             Name::Grant(id) => Some((id, Self::ClaimGrant)),
+            Name::Payload(id) => Some((id, Self::Payload)),
+            Name::Outcome(id) => Some((id, Self::Outcome)),
+            Name::ExecutionTags(id) => Some((id, Self::Tags)),
             _ => None,
         }
     }
@@ -104,6 +123,9 @@ impl Satellite {
             Self::FirstAttempt => Key::attempt(id, AttemptIndex(0)),
             Self::FirstStream => Key::stream_head(id, AttemptIndex(0)),
             Self::ClaimGrant => Key::grant(id),
+            Self::Payload => Key::payload(id),
+            Self::Outcome => Key::outcome(id),
+            Self::Tags => Key::execution_tags(id),
         }
     }
 
@@ -113,6 +135,9 @@ impl Satellite {
             Self::FirstAttempt => "first_attempt",
             Self::FirstStream => "first_stream",
             Self::ClaimGrant => "claim_grant",
+            Self::Payload => "payload",
+            Self::Outcome => "outcome",
+            Self::Tags => "tags",
         }
     }
 }
@@ -160,7 +185,12 @@ pub(crate) struct Stored {
     pub(crate) body: Arc<[u8]>,
     /// What stands beside an execution, in the order of [`Satellite`].
     pub(crate) cells: [Cell; Satellite::ALL.len()],
+    /// In which indexes its record stands, once that was asked for.
+    entries: OnceLock<Entries>,
 }
+
+/// Where a record stands in indexes.
+pub(crate) type Entries = Arc<[Entry]>;
 
 impl Stored {
     /// The version of a row that is not there.
@@ -168,11 +198,22 @@ impl Stored {
 
     /// A row as it was read.
     pub(crate) fn read(key: &Key, version: i64, body: &[u8]) -> Self {
-        Self { version, record: decode_record(key, body), body: body.into(), cells: Default::default() }
+        let record = decode_record(key, body);
+        Self { version, record, body: body.into(), cells: Default::default(), entries: OnceLock::new() }
+    }
+
+    /// A row as it is written.
+    pub(crate) fn written(version: i64, record: Record, body: Arc<[u8]>, entries: Entries) -> Self {
+        Self { version, record: Ok(record), body, cells: Default::default(), entries: entries.into() }
+    }
+
+    /// The same, under another version.
+    pub(crate) fn at_version(&self, version: i64) -> Self {
+        Self { version, ..self.clone() }
     }
 
     /// In which indexes its record stands.
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        self.record.as_ref().map(Record::entries).unwrap_or_default()
+    pub(crate) fn entries(&self) -> &Entries {
+        self.entries.get_or_init(|| self.record.as_ref().map(Record::entries).unwrap_or_default().into())
     }
 }

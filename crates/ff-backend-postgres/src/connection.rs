@@ -45,7 +45,7 @@ const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A transaction that waits for a lock, or is left open by a process that hangs, must not hold up the others for ever. How long a
 /// statement may take is left to the administrator.
 const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
-                       SET jit = off; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'; \
+                       SET jit = off; SET plan_cache_mode = force_generic_plan; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'; \
                        SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off";
 
 /// The same for one transaction only.

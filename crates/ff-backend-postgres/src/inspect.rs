@@ -32,7 +32,11 @@ impl Inspect for PostgresStore {
         let view = self.view().await?;
         let everything = tables::event::after(0, i64::MAX.cast_unsigned(), usize::MAX);
         let rows = view.session.query(&everything).await.map_err(explain)?;
-        rows.iter().map(|row| Ok(tables::event::read(row)?.1)).collect()
+        let mut events = Vec::new();
+        for row in &rows {
+            events.extend(tables::event::read(row)?.into_iter().map(|(_, event)| event));
+        }
+        Ok(events)
     }
 }
 

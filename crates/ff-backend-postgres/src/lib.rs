@@ -6,6 +6,7 @@ mod address;
 mod clock;
 mod connection;
 mod error;
+mod hash;
 mod indexes;
 mod inspect;
 mod maintenance;

@@ -30,6 +30,9 @@ use crate::tables;
 use crate::view::View;
 use crate::writer::{Shared, Writer};
 
+/// Events that are expected in a row of the log; how many there are decides only how many rows are read at once.
+const EVENTS_PER_ROW: usize = 8;
+
 /// Records in a database of a Postgres server, shared by any number of processes.
 pub struct PostgresStore {
     pub(crate) shared: Arc<Shared>,
@@ -138,13 +141,25 @@ impl Store for PostgresStore {
         let (horizon, extent) = extent(&session).await?;
         let cursor = |sequence| numbered::cursor(Self::TAG, sequence);
         let after = numbered::resume(Self::TAG, after, extent)?;
-        let rows = session.query(&tables::event::after(after, horizon, limit)).await.map_err(explain)?;
-        if let Some(row) = rows.first() {
-            // What was trimmed in between is missing from the rows.
-            let trimmed = tables::event::trimmed(row)?;
-            numbered::resume(Self::TAG, &cursor(after), Extent { trimmed, ..extent })?;
+        let mut events = Vec::new();
+        let mut from = after;
+        while events.len() < limit {
+            let wanted = (limit - events.len()).div_ceil(EVENTS_PER_ROW) + 1;
+            let rows = session.query(&tables::event::after(from, horizon, wanted)).await.map_err(explain)?;
+            if let Some(row) = rows.first() {
+                // What was trimmed in between is missing from the rows.
+                let trimmed = tables::event::trimmed(row)?;
+                numbered::resume(Self::TAG, &cursor(from), Extent { trimmed, ..extent })?;
+            }
+            for row in &rows {
+                events.extend(tables::event::read(row)?.into_iter().filter(|(number, _)| *number > from));
+            }
+            from = events.last().map_or(from, |(number, _)| *number);
+            if rows.len() < wanted {
+                break;
+            }
         }
-        let events = rows.iter().map(tables::event::read).collect::<Result<Vec<_>>>()?;
+        events.truncate(limit);
         let next = cursor(events.last().map_or(after, |(sequence, _)| *sequence));
         Ok(EventPage { events: events.into_iter().map(|(at, event)| (cursor(at), event)).collect(), next })
     }

@@ -1,6 +1,5 @@
 //! Reading at one moment, beside everything that is written.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ff_core::Result;
@@ -148,7 +147,7 @@ fn row<'f>(facts: &'f Facts, address: &Address) -> Option<&'f Arc<Stored>> {
     facts.get(address).and_then(Option::as_ref)
 }
 
-fn beside(facts: &Facts, key: &Key) -> Option<Beside> {
+fn beside<'f>(facts: &'f Facts, key: &Key) -> Option<Beside<'f>> {
     let (id, satellite) = Satellite::of(key)?;
     Some(tables::beside(row(facts, &Address::Execution(id)).map(|row| &**row), satellite))
 }
@@ -158,13 +157,13 @@ fn stands_alone(facts: &Facts, key: &Key) -> bool {
 }
 
 /// The record of a key, by what was read.
-pub(crate) fn record(facts: &HashMap<Address, Option<Arc<Stored>>>, key: &Key) -> Result<Option<Record>> {
+pub(crate) fn record(facts: &Facts, key: &Key) -> Result<Option<Record>> {
     let stored = |address| row(facts, &address).map(|row| row.record.clone()).transpose();
     match (&key.name, beside(facts, key)) {
         (Name::Execution(id), _) => stored(Address::Execution(*id)),
         (Name::Fence(id), _) => Ok(stored(Address::Execution(*id))?.map(Record::ownership)),
         (_, Some(Beside::Nothing)) => Ok(None),
-        (_, Some(Beside::Bytes(bytes))) => decode_record(key, &bytes).map(Some),
+        (_, Some(Beside::Bytes(bytes))) => decode_record(key, bytes).map(Some),
         (_, Some(Beside::OwnRow) | None) => stored(Address::Record(key.clone())),
     }
 }

@@ -11,13 +11,13 @@ use server::{number, options, prepared, run};
 use tokio_postgres::Error;
 use uuid::Uuid;
 
-/// What a transaction enters with.
+/// What a transaction commits with.
 #[derive(Default)]
 struct Entry {
     places: Vec<(i32, bool)>,
-    writes_events: bool,
     executions: Vec<(i32, Uuid, i64)>,
     records: Vec<(&'static [u8], i64)>,
+    events: i64,
 }
 
 impl Entry {
@@ -27,16 +27,22 @@ impl Entry {
         let uuids: Vec<Uuid> = self.executions.iter().map(|execution| execution.1).collect();
         let versions: Vec<i64> = self.executions.iter().map(|execution| execution.2).collect();
         let (keys, key_versions): (Vec<_>, Vec<_>) = self.records.iter().copied().unzip();
-        let sql = format!("SELECT {}.enter($1, $2, TRUE, $3, $4, $5, $6, $7, $8)", schema.quoted());
+        let sql = "SELECT {schema}.commit($1, $2, TRUE,
+             ARRAY(SELECT w::{schema}.execution_seen FROM unnest($3::integer[], $4::uuid[], $5::bigint[]) AS w),
+             ARRAY(SELECT w::{schema}.record_seen FROM unnest($6::bytea[], $7::bigint[]) AS w),
+             1, 0, '{}', '{}', ARRAY(SELECT ROW(0, 1, '')::{schema}.event_write FROM generate_series(1, $8::bigint)))";
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-            [&places, &shared, &self.writes_events, &partitions, &uuids, &versions, &keys, &key_versions];
-        client.query_one(&sql, &parameters).await?.try_get(0)
+            [&places, &shared, &partitions, &uuids, &versions, &keys, &key_versions, &self.events];
+        client.query_one(&sql.replace("{schema}", &schema.quoted()), &parameters).await?.try_get(0)
     }
 }
 
-const EVENTS: Entry = Entry { places: vec![], writes_events: true, executions: vec![], records: vec![] };
 const HORIZON: &str = "SELECT {schema}.event_horizon()";
-const APPEND: &str = "INSERT INTO {schema}.event VALUES (nextval('{schema}.event_sequence'), 0, '') RETURNING sequence";
+
+/// Writes events.
+const fn events(count: i64) -> Entry {
+    Entry { places: vec![], executions: vec![], records: vec![], events: count }
+}
 
 fn code(error: &Error) -> &str {
     error.code().unwrap().code()
@@ -139,19 +145,16 @@ async fn the_horizon_stays_behind_writers_of_events_and_nobody_else() {
     foreign.batch_execute("BEGIN; CREATE TEMP TABLE theirs (a int); SELECT pg_advisory_xact_lock(1)").await.unwrap();
 
     slow.batch_execute("BEGIN").await.unwrap();
-    EVENTS.enter(&slow, &schema).await.unwrap();
-    assert_eq!(number(&slow, &schema, APPEND).await, 1);
+    events(1).enter(&slow, &schema).await.unwrap();
     fast.batch_execute("BEGIN").await.unwrap();
-    EVENTS.enter(&fast, &schema).await.unwrap();
-    assert_eq!(number(&fast, &schema, APPEND).await, 2);
+    events(1).enter(&fast, &schema).await.unwrap();
     fast.batch_execute("COMMIT").await.unwrap();
     assert_eq!(number(&reader, &schema, HORIZON).await, 0, "the first event may still come");
 
     slow.batch_execute("COMMIT").await.unwrap();
     assert_eq!(number(&reader, &schema, HORIZON).await, 2);
     slow.batch_execute("BEGIN").await.unwrap();
-    EVENTS.enter(&slow, &schema).await.unwrap();
-    assert_eq!(number(&slow, &schema, APPEND).await, 3);
+    events(1).enter(&slow, &schema).await.unwrap();
     assert_eq!(number(&reader, &schema, HORIZON).await, 2);
     slow.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(number(&reader, &schema, HORIZON).await, 3, "who rolled back will never commit");
@@ -166,10 +169,7 @@ async fn the_horizon_is_right_where_the_numbers_of_locks_begin_anew() {
         for start in [edge - 2, edge - 1, edge, edge + 1] {
             run(&pool, &schema, &format!("SELECT setval('{{schema}}.event_sequence', {start})")).await;
             writer.batch_execute("BEGIN").await.unwrap();
-            EVENTS.enter(&writer, &schema).await.unwrap();
-            for _ in 0..4 {
-                number(&writer, &schema, APPEND).await;
-            }
+            events(4).enter(&writer, &schema).await.unwrap();
             assert_eq!(number(&reader, &schema, HORIZON).await, start);
             writer.batch_execute("ROLLBACK").await.unwrap();
             assert_eq!(number(&reader, &schema, HORIZON).await, start + 4);
@@ -189,9 +189,7 @@ async fn a_reader_behind_the_horizon_misses_nothing_while_many_write() {
             let client = pool.get().await.unwrap();
             for commit in 0..COMMITS {
                 client.batch_execute("BEGIN").await.unwrap();
-                EVENTS.enter(&client, &schema).await.unwrap();
-                number(&client, &schema, APPEND).await;
-                number(&client, &schema, APPEND).await;
+                events(2).enter(&client, &schema).await.unwrap();
                 let end = if (commit + writer) % 10 == 0 { "ROLLBACK" } else { "COMMIT" };
                 client.batch_execute(end).await.unwrap();
             }

@@ -5,12 +5,14 @@ use ff_core::ids::ExecutionId;
 use ff_engine::codec::encode_queue;
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
+use postgres_types::ToSql;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{Entered, cell};
 use crate::address::{Cell, Satellite, Stored};
 use crate::error::corrupt;
+use crate::hash::HashSet;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
 use crate::short::short;
@@ -143,98 +145,112 @@ pub(crate) fn page(after: Option<ExecutionId>, limit: i64) -> Step {
     .with(limit)
 }
 
-/// The parameters of [`Rows`] as a table.
-macro_rules! rows {
-    () => {
-        "unnest($1::integer[], $2::uuid[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bytea[],
-           $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bytea[], $14::bytea[], $15::bytea[],
-           $16::bytea[], $17::bytea[])
-         AS w (partition, uuid, version, lane, kind, state, created_at, queue, rank, lease_expires_at, completed_at,
-           sweep_from, body, definition, first_attempt, first_stream, claim_grant)"
-    };
+/// A row that a decision depends on.
+#[derive(Debug, ToSql)]
+#[postgres(name = "execution_seen")]
+pub(crate) struct Seen {
+    partition: i32,
+    uuid: Uuid,
+    version: i64,
 }
 
-/// Rows to be written, by column.
+impl Seen {
+    pub(crate) fn new(id: ExecutionId, version: i64) -> Self {
+        Self { partition: i32::from(id.partition().index()), uuid: id.uuid(), version }
+    }
+}
+
+/// A row to be written.
+#[derive(Debug, ToSql)]
+#[postgres(name = "execution_write")]
+struct Write {
+    partition: i32,
+    uuid: Uuid,
+    old_version: i64,
+    namespace: Option<String>,
+    lane: Option<String>,
+    kind: Option<String>,
+    state: Option<&'static str>,
+    queue: Option<Vec<u8>>,
+    rank: Option<i64>,
+    created_at: Option<i64>,
+    lease_expires_at: Option<i64>,
+    completed_at: Option<i64>,
+    sweep_from: Option<i64>,
+    body: Vec<u8>,
+    definition: Option<Vec<u8>>,
+    first_attempt: Option<Vec<u8>>,
+    first_stream: Option<Vec<u8>>,
+    claim_grant: Option<Vec<u8>>,
+    payload: Option<Vec<u8>>,
+    outcome: Option<Vec<u8>>,
+    tags: Option<Vec<u8>>,
+}
+
+/// Rows to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
-    partitions: Vec<i32>,
-    uuids: Vec<Uuid>,
-    versions: Vec<i64>,
-    lanes: Vec<Option<String>>,
-    kinds: Vec<Option<String>>,
-    states: Vec<Option<&'static str>>,
-    created_at: Vec<Option<i64>>,
-    queues: Vec<Option<Vec<u8>>>,
-    ranks: Vec<Option<i64>>,
-    leases: Vec<Option<i64>>,
-    completed_at: Vec<Option<i64>>,
-    sweep_from: Vec<Option<i64>>,
-    bodies: Vec<Vec<u8>>,
-    cells: [Vec<Option<Vec<u8>>>; Satellite::ALL.len()],
+    /// How many of them are new.
+    added: i32,
+    updated: HashSet<ExecutionId>,
+    writes: Vec<Write>,
 }
 
 impl Rows {
-    pub(crate) fn push(&mut self, id: ExecutionId, stored: &Stored, shadow: Shadow) {
-        self.partitions.push(i32::from(id.partition().index()));
-        self.uuids.push(id.uuid());
-        self.versions.push(stored.version);
-        self.lanes.push(shadow.lane);
-        self.kinds.push(shadow.kind);
-        self.states.push(shadow.state);
-        self.created_at.push(shadow.created_at);
-        self.queues.push(shadow.queue);
-        self.ranks.push(shadow.rank);
-        self.leases.push(shadow.lease_expires_at);
-        self.completed_at.push(shadow.completed_at);
-        self.sweep_from.push(shadow.sweep_from);
-        self.bodies.push(stored.body.to_vec());
-        for (column, held) in self.cells.iter_mut().zip(&stored.cells) {
-            column.push(held.column().map(<[u8]>::to_vec));
-        }
+    /// Adds a row that enters the order of creation, if its namespace is known.
+    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, shadow: Shadow, namespace: Option<String>) {
+        self.added += 1;
+        self.push(id, Stored::NO_VERSION, namespace, stored, shadow);
     }
 
-    fn parameters(self, sql: &str) -> Option<Step> {
-        if self.uuids.is_empty() {
-            return None;
-        }
-        let step = Step::new(sql)
-            .with(self.partitions)
-            .with(self.uuids)
-            .with(self.versions)
-            .with(self.lanes)
-            .with(self.kinds)
-            .with(self.states)
-            .with(self.created_at)
-            .with(self.queues)
-            .with(self.ranks)
-            .with(self.leases)
-            .with(self.completed_at)
-            .with(self.sweep_from)
-            .with(self.bodies);
-        Some(self.cells.into_iter().fold(step, Step::with))
+    /// Writes a row in place of what has this version.
+    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored, shadow: Shadow) {
+        self.updated.insert(id);
+        self.push(id, old_version, None, stored, shadow);
     }
 
-    /// Adds the rows.
-    pub(crate) fn insert(self) -> Option<Step> {
-        self.parameters(concat!(
-            "INSERT INTO {s}.execution (partition, uuid, version, lane, kind, state, created_at, queue, rank,
-               lease_expires_at, completed_at, sweep_from, body, definition, first_attempt, first_stream, claim_grant)
-             SELECT * FROM ",
-            rows!()
-        ))
+    fn push(
+        &mut self,
+        id: ExecutionId,
+        old_version: i64,
+        namespace: Option<String>,
+        stored: &Stored,
+        shadow: Shadow,
+    ) {
+        let cell = |satellite: Satellite| stored.cells[satellite as usize].column().map(<[u8]>::to_vec);
+        self.writes.push(Write {
+            partition: i32::from(id.partition().index()),
+            uuid: id.uuid(),
+            old_version,
+            namespace,
+            lane: shadow.lane,
+            kind: shadow.kind,
+            state: shadow.state,
+            queue: shadow.queue,
+            rank: shadow.rank,
+            created_at: shadow.created_at,
+            lease_expires_at: shadow.lease_expires_at,
+            completed_at: shadow.completed_at,
+            sweep_from: shadow.sweep_from,
+            body: stored.body.to_vec(),
+            definition: cell(Satellite::Definition),
+            first_attempt: cell(Satellite::FirstAttempt),
+            first_stream: cell(Satellite::FirstStream),
+            claim_grant: cell(Satellite::ClaimGrant),
+            payload: cell(Satellite::Payload),
+            outcome: cell(Satellite::Outcome),
+            tags: cell(Satellite::Tags),
+        });
     }
 
-    /// Writes the rows in place of what they held.
-    pub(crate) fn update(self) -> Option<Step> {
-        self.parameters(concat!(
-            "UPDATE {s}.execution e SET version = w.version, lane = w.lane, kind = w.kind, state = w.state,
-               created_at = w.created_at, queue = w.queue, rank = w.rank, lease_expires_at = w.lease_expires_at,
-               completed_at = w.completed_at, sweep_from = w.sweep_from, body = w.body, definition = w.definition,
-               first_attempt = w.first_attempt, first_stream = w.first_stream, claim_grant = w.claim_grant
-             FROM ",
-            rows!(),
-            " WHERE e.partition = w.partition AND e.uuid = w.uuid"
-        ))
+    /// Whether a row that exists is written.
+    pub(crate) fn updates(&self, id: ExecutionId) -> bool {
+        self.updated.contains(&id)
+    }
+
+    /// Gives them to a call of `commit`.
+    pub(crate) fn parameters(self, step: Step) -> Step {
+        step.with(self.added).with(self.writes)
     }
 }
 

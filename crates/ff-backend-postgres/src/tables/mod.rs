@@ -6,7 +6,6 @@ pub(crate) mod event;
 pub(crate) mod execution;
 pub(crate) mod record;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use ff_core::ids::ExecutionId;
@@ -18,6 +17,7 @@ use tokio_postgres::Row;
 
 use crate::address::{Address, Cell, Satellite, Stored};
 use crate::error::{corrupt, explain};
+use crate::hash::HashMap;
 use crate::indexes::Place;
 use crate::session::{Frame, Session, Step};
 
@@ -116,20 +116,20 @@ pub(crate) fn readable(bytes: &[u8]) -> Result<Key> {
 }
 
 /// What a satellite's key holds, as far as the row of its execution tells.
-pub(crate) enum Beside {
+pub(crate) enum Beside<'r> {
     /// Nothing.
     Nothing,
     /// These bytes.
-    Bytes(Vec<u8>),
+    Bytes(&'r [u8]),
     /// What its own row holds.
     OwnRow,
 }
 
 /// Where the record of a satellite is.
-pub(crate) fn beside(row: Option<&Stored>, satellite: Satellite) -> Beside {
+pub(crate) fn beside(row: Option<&Stored>, satellite: Satellite) -> Beside<'_> {
     match row.map(|row| &row.cells[satellite as usize]) {
         Some(Cell::Absent) => Beside::Nothing,
-        Some(Cell::Here(bytes)) => Beside::Bytes(bytes.clone()),
+        Some(Cell::Here(bytes)) => Beside::Bytes(bytes),
         // Without its execution it has no row to stand in.
         Some(Cell::Elsewhere) | None => Beside::OwnRow,
     }

@@ -4,6 +4,7 @@ use ff_core::Result;
 use ff_engine::codec::{KeyRange, encode_key};
 use ff_engine::index::Bounds;
 use ff_engine::key::Key;
+use postgres_types::ToSql;
 use tokio_postgres::Row;
 
 use super::{cell, readable};
@@ -77,24 +78,36 @@ pub(crate) fn count(range: &KeyRange) -> Step {
     Step::new("SELECT count(*) FROM {s}.record WHERE key > $1 AND key <= $2").with(low).with(high)
 }
 
-/// Writes rows in place of what their keys held.
-pub(crate) fn put(rows: Vec<(Key, Vec<u8>)>, version: i64) -> Option<Step> {
-    let is_empty = rows.is_empty();
-    let (keys, bodies): (Vec<Vec<u8>>, Vec<Vec<u8>>) =
-        rows.into_iter().map(|(key, body)| (encode_key(&key), body)).unzip();
-    let stored: Vec<Vec<u8>> = keys.iter().cloned().map(short).collect();
-    let whole: Vec<Option<Vec<u8>>> =
-        keys.into_iter().zip(&stored).map(|(key, stored)| Some(key).filter(|key| key != stored)).collect();
-    let step = Step::new(
-        "INSERT INTO {s}.record (key, version, body, long_key)
-         SELECT key, $3, body, long_key FROM unnest($1::bytea[], $2::bytea[], $4::bytea[]) AS w (key, body, long_key)
-         ON CONFLICT (key) DO UPDATE SET version = excluded.version, body = excluded.body",
-    )
-    .with(stored)
-    .with(bodies)
-    .with(version)
-    .with(whole);
-    Some(step).filter(|_| !is_empty)
+/// A row that a decision depends on.
+#[derive(Debug, ToSql)]
+#[postgres(name = "record_seen")]
+pub(crate) struct Seen {
+    key: Vec<u8>,
+    version: i64,
+}
+
+impl Seen {
+    pub(crate) fn new(key: &Key, version: i64) -> Self {
+        Self { key: stored_key(key), version }
+    }
+}
+
+/// A row that takes the place of what its key held.
+#[derive(Debug, ToSql)]
+#[postgres(name = "record_write")]
+pub(crate) struct Write {
+    key: Vec<u8>,
+    body: Vec<u8>,
+    long_key: Option<Vec<u8>>,
+}
+
+impl Write {
+    pub(crate) fn new(key: &Key, body: Vec<u8>) -> Self {
+        let whole = encode_key(key);
+        let key = short(whole.clone());
+        let long_key = Some(whole).filter(|whole| *whole != key);
+        Self { key, body, long_key }
+    }
 }
 
 /// Removes rows.

@@ -3,22 +3,27 @@
 //! Operations run side by side. Whoever needs to read says so and waits; when all of them wait, everything that is wanted is read in one
 //! round trip.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
+use ff_engine::codec::decode_record;
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
+use ff_engine::records::Record;
 use tokio::sync::oneshot;
 
 use super::cache::Cache;
-use super::changes;
-use crate::address::{Address, Stored};
+use super::changes::{self, AllEntries};
+use super::foresight::{Foresight, Looked};
+use super::hand::Hand;
+use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
+use crate::hash::{HashMap, HashSet};
 use crate::session::{Frame, Session};
 use crate::tables::{self, Entered, Facts};
 
@@ -31,17 +36,27 @@ type Stretch = (Index, Option<Position>, Option<Position>);
 /// A page of an index that somebody waits for.
 type Page = Result<Vec<Entered>>;
 
+/// Who wants a page.
+enum Reader {
+    /// Somebody who waits for it.
+    One(oneshot::Sender<Page>),
+    /// Everybody who will look there for work; this is where their look begins.
+    All(Stretch),
+}
+
 #[derive(Default)]
 struct Wanted {
     rows: Vec<Address>,
     row_readers: Vec<oneshot::Sender<()>>,
-    pages: Vec<(Index, Bounds, oneshot::Sender<Page>)>,
+    pages: Vec<(Index, Bounds, Reader)>,
 }
 
 /// What was decided so far.
 #[derive(Default)]
 pub(super) struct Accepted {
     pub(super) overlay: Overlay,
+    /// Where what is changed stands.
+    pub(super) entries: AllEntries,
     /// The indexes with an owner that were entered or left.
     pub(super) touched: HashSet<Index>,
     /// The rows that the decisions depend on.
@@ -53,8 +68,43 @@ struct State {
     facts: Facts,
     wanted: Wanted,
     accepted: Accepted,
-    /// Heads of queues that were read for this commit, by what they lie between, and whether there may be more.
-    heads: HashMap<Stretch, (Vec<Entered>, bool)>,
+    /// Heads of lists that were read for this commit, by what they lie between.
+    heads: HashMap<Stretch, Heads>,
+    looked: Looked,
+}
+
+impl State {
+    /// What a key holds as it is stored, by what is known.
+    fn stored(&self, key: &Key, mut is_missing: impl FnMut(Address)) -> Result<Option<Record>> {
+        let mut row = |address: Address| match self.facts.get(&address) {
+            Some(row) => row.as_ref(),
+            None => {
+                is_missing(address);
+                None
+            }
+        };
+        let Some((id, satellite)) = Satellite::of(key) else {
+            return row(Address::of(key)).map(|row| row.record.clone()).transpose();
+        };
+        let address = Address::Execution(id);
+        if !self.facts.contains_key(&address) {
+            is_missing(address);
+            return Ok(None);
+        }
+        match tables::beside(row(address).map(|row| &**row), satellite) {
+            tables::Beside::Nothing => Ok(None),
+            tables::Beside::Bytes(bytes) => decode_record(key, bytes).map(Some),
+            tables::Beside::OwnRow => row(Address::Record(key.clone())).map(|row| row.record.clone()).transpose(),
+        }
+    }
+}
+
+/// The first entries of a list, without those that were taken.
+#[derive(Default)]
+struct Heads {
+    left: VecDeque<Entered>,
+    /// Behind which entry there may be more.
+    more_after: Option<Position>,
 }
 
 /// Everything about one attempt at a commit.
@@ -67,6 +117,7 @@ pub(super) struct Batch {
     newborn: HashSet<ExecutionId>,
     /// How many operations look for work.
     seekers: usize,
+    hand: Hand,
     /// Whether a decision depends on something that no version tells of.
     is_guess: AtomicBool,
 }
@@ -87,8 +138,9 @@ impl Batch {
         taken: HashSet<Partition>,
         newborn: HashSet<ExecutionId>,
         seekers: usize,
+        hand: Hand,
     ) -> Self {
-        Self { now, state: Mutex::default(), cache, taken, newborn, seekers, is_guess: AtomicBool::new(false) }
+        Self { now, state: Mutex::default(), cache, taken, newborn, seekers, hand, is_guess: AtomicBool::new(false) }
     }
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
@@ -112,9 +164,33 @@ impl Batch {
         address.execution().is_some_and(|id| self.newborn.contains(&id))
     }
 
-    /// What was decided about a key, if anything.
-    pub(super) fn decided(&self, key: &Key) -> Option<Option<ff_engine::records::Record>> {
-        self.lock().accepted.overlay.changes.get(key).cloned()
+    /// What a key holds as it was decided, or else as it is stored. What would have to be read for that is added to `missing`.
+    pub(super) fn look(&self, key: &Key, missing: &mut Vec<Address>) -> Result<Option<Record>> {
+        if let Name::Fence(id) = key.name {
+            return Ok(self.look(&Key::execution(id), missing)?.map(Record::ownership));
+        }
+        let state = self.lock();
+        if let Some(decided) = state.accepted.overlay.changes.get(key) {
+            return Ok(decided.clone());
+        }
+        state.stored(key, |address| {
+            if !self.is_newborn(&address) {
+                missing.push(address);
+            }
+        })
+    }
+
+    /// What a key holds as it is stored; only for what is known.
+    pub(super) fn stored(&self, key: &Key) -> Result<Option<Record>> {
+        self.lock().stored(key, drop)
+    }
+
+    /// The row of its own that a key may have beside the row of its execution, if the latter says so.
+    pub(super) fn own_row(&self, key: &Key) -> Option<Address> {
+        let (id, satellite) = Satellite::of(key)?;
+        let state = self.lock();
+        let row = state.facts.get(&Address::Execution(id)).and_then(Option::as_deref);
+        matches!(tables::beside(row, satellite), tables::Beside::OwnRow).then(|| Address::Record(key.clone()))
     }
 
     /// Takes part in what was decided.
@@ -138,6 +214,9 @@ impl Batch {
     }
 
     async fn learn_rows(&self, addresses: Vec<Address>, cache: Option<&Cache>) -> Result<()> {
+        if addresses.is_empty() {
+            return Ok(());
+        }
         let read = {
             let mut state = self.lock();
             let mut unknown = Vec::new();
@@ -147,7 +226,7 @@ impl Batch {
                 }
                 match cache.and_then(|cache| cache.get(&address)) {
                     Some(stored) => {
-                        state.facts.insert(address, Some(stored));
+                        state.facts.insert(address, stored);
                     }
                     None => unknown.push(address),
                 }
@@ -156,6 +235,7 @@ impl Batch {
                 return Ok(());
             }
             let (reader, read) = oneshot::channel();
+            state.looked.rows.extend(unknown.iter().filter(|address| address.execution().is_none()).cloned());
             state.wanted.rows.extend(unknown);
             state.wanted.row_readers.push(reader);
             read
@@ -166,7 +246,7 @@ impl Batch {
     /// A page of an index as it is stored.
     pub(super) async fn page(&self, index: &Index, bounds: &Bounds) -> Page {
         let (reader, read) = oneshot::channel();
-        self.lock().wanted.pages.push((index.clone(), bounds.clone(), reader));
+        self.lock().wanted.pages.push((index.clone(), bounds.clone(), Reader::One(reader)));
         read.await.unwrap_or_else(|_| Err(Trouble::Closed.into()))
     }
 
@@ -176,32 +256,61 @@ impl Batch {
             return self.page(index, bounds).await;
         }
         let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
+        self.note(index, bounds);
         loop {
-            let (after, known) = {
-                let state = self.lock();
-                let known = state.heads.get(&from).cloned();
-                let after = known.as_ref().and_then(|(heads, _)| heads.last().map(|head| head.position.clone()));
-                (after.or_else(|| bounds.after.clone()), known)
-            };
-            if let Some((heads, has_more)) = &known {
-                let left: Vec<Entered> = self.with_accepted(|accepted| {
-                    let is_left = |head: &&Entered| match accepted.overlay.changes.get(&head.key) {
-                        None => true,
-                        Some(change) => change.iter().any(|record| changes::stands_in(record, index)),
-                    };
-                    heads.iter().filter(is_left).take(bounds.limit).cloned().collect()
-                });
-                if left.len() == bounds.limit || !has_more {
-                    return Ok(left);
+            let after = {
+                let mut state = self.lock();
+                let State { heads, accepted, .. } = &mut *state;
+                match heads.get_mut(&from) {
+                    None => bounds.after.clone(),
+                    Some(heads) => {
+                        let left = heads.first(bounds.limit, index, accepted, &self.hand);
+                        if left.len() == bounds.limit || heads.more_after.is_none() {
+                            left.iter().filter_map(execution_in).for_each(|id| self.hand.take(id));
+                            return Ok(left);
+                        }
+                        heads.more_after.clone()
+                    }
                 }
-            }
-            let limit = bounds.limit.saturating_mul(self.seekers.max(1)).min(bounds.limit.max(HEADS_MAX));
-            let page = self.page(index, &Bounds { after, limit, ..bounds.clone() }).await?;
-            let mut state = self.lock();
-            let (heads, has_more) = state.heads.entry(from.clone()).or_default();
-            *has_more = page.len() == limit;
-            heads.extend(page);
+            };
+            let bounds = self.shared(&Bounds { after, ..bounds.clone() });
+            let page = self.page(index, &bounds).await?;
+            self.lock().heads.entry(from.clone()).or_default().extend(page, bounds.limit);
         }
+    }
+
+    /// So many that there is something for everybody who looks.
+    fn shared(&self, bounds: &Bounds) -> Bounds {
+        let wanted = bounds.limit.saturating_mul(self.seekers.max(1)) + self.hand.elsewhere();
+        let limit = wanted.min(bounds.limit.max(HEADS_MAX));
+        Bounds { limit, ..bounds.clone() }
+    }
+
+    fn note(&self, index: &Index, bounds: &Bounds) {
+        let mut state = self.lock();
+        let is_new = |(known, at): &(Index, Bounds)| known != index || at.after != bounds.after || at.until != bounds.until;
+        // What lies behind a first page is another one the next time.
+        if bounds.after.is_none() && state.looked.lists.iter().all(is_new) {
+            state.looked.lists.push((index.clone(), bounds.clone()));
+        }
+    }
+
+    /// Asks for what will be needed; says whether that is anything.
+    pub(super) fn foresee(&self, foresight: &Foresight) -> bool {
+        let Looked { lists, rows } = foresight.looked();
+        let mut state = self.lock();
+        for (index, bounds) in lists {
+            let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
+            let bounds = self.shared(&bounds);
+            state.wanted.pages.push((index, bounds, Reader::All(from)));
+        }
+        state.wanted.rows.extend(rows);
+        !state.wanted.pages.is_empty() || !state.wanted.rows.is_empty()
+    }
+
+    /// What was read that may be read again.
+    pub(super) fn looked(&self) -> Looked {
+        self.lock().looked.clone()
     }
 
     /// Whether anybody waits for a read.
@@ -227,13 +336,20 @@ impl Batch {
                 state.facts.entry(address).or_insert(fact);
             }
         }
-        for ((index, _, reader), rows) in wanted.pages.into_iter().zip(pages) {
+        for ((index, bounds, reader), rows) in wanted.pages.into_iter().zip(pages) {
             let page = tables::listed(&index, &rows, true);
             if let Ok(page) = &page {
                 self.learn(page);
             }
-            // Nobody waits for an answer that it no longer wants.
-            let _ = reader.send(page);
+            match (reader, page) {
+                // Nobody waits for an answer that it no longer wants.
+                (Reader::One(reader), page) => drop(reader.send(page)),
+                (Reader::All(from), Ok(page)) => {
+                    self.lock().heads.entry(from).or_default().extend(page, bounds.limit);
+                }
+                // Who really needs it will see.
+                (Reader::All(_), Err(_)) => {}
+            }
         }
         for reader in wanted.row_readers {
             let _ = reader.send(());
@@ -242,8 +358,8 @@ impl Batch {
     }
 
     fn remember(&self, address: &Address, fact: Option<&Arc<Stored>>) {
-        if let (Some(cache), Some(stored)) = (&self.cache, fact) {
-            cache.put(address.clone(), Arc::clone(stored));
+        if let Some(cache) = &self.cache {
+            cache.put(address.clone(), fact.cloned());
         }
     }
 
@@ -275,7 +391,7 @@ impl Batch {
         let State { facts, accepted, .. } = &mut *state;
         for key in decision.keys.iter().chain(&owners(&decision.ranges)) {
             let address = Address::of(key);
-            if let (Address::Execution(_), Some((_, satellite))) = (&address, crate::address::Satellite::of(key)) {
+            if let (Address::Execution(_), Some((_, satellite))) = (&address, Satellite::of(key)) {
                 let row = facts.get(&address).and_then(Option::as_deref);
                 if matches!(tables::beside(row, satellite), tables::Beside::OwnRow) {
                     accepted.read.insert(Address::Record(key.clone()));
@@ -287,17 +403,46 @@ impl Batch {
             return;
         }
         for (key, change) in decision.overlay.changes {
-            let before = changes::before(facts, &accepted.overlay, &key);
-            accepted.touched.extend(changes::touched(&key, before.as_ref(), change.as_ref()));
+            let before = changes::entries_before(facts, accepted, &key);
+            let after = accepted.entries.note(&key, change.as_ref());
+            accepted.touched.extend(changes::touched(&key, &before, &after));
             accepted.overlay.changes.insert(key, change);
         }
         accepted.overlay.events.extend(decision.overlay.events);
     }
 
     /// Ends the batch.
-    pub(super) fn finish(self) -> (Facts, Accepted, HashSet<ExecutionId>) {
+    pub(super) fn finish(self) -> (Facts, Accepted, HashSet<ExecutionId>, Hand) {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (state.facts, state.accepted, self.newborn)
+        (state.facts, state.accepted, self.newborn, self.hand)
+    }
+}
+
+/// The execution that stands somewhere.
+const fn execution_in(entered: &Entered) -> Option<ExecutionId> {
+    match entered.key.name {
+        Name::Execution(id) => Some(id),
+        _ => None,
+    }
+}
+
+impl Heads {
+    /// Goes on with a page of so many at most.
+    fn extend(&mut self, page: Vec<Entered>, limit: usize) {
+        self.more_after = page.last().filter(|_| page.len() == limit).map(|last| last.position.clone());
+        self.left.extend(page);
+    }
+
+    /// The first ones that are still there.
+    fn first(&mut self, limit: usize, index: &Index, accepted: &Accepted, hand: &Hand) -> Vec<Entered> {
+        let is_left = |head: &Entered| match accepted.entries.get(&head.key) {
+            None => !execution_in(head).is_some_and(|id| hand.is_elsewhere(id)),
+            Some(entries) => entries.iter().any(|entry| entry.index == *index),
+        };
+        while self.left.front().is_some_and(|head| !is_left(head)) {
+            self.left.pop_front();
+        }
+        self.left.iter().filter(|head| is_left(head)).take(limit).cloned().collect()
     }
 }
 

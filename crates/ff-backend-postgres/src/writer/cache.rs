@@ -17,14 +17,17 @@ const GENERATION: usize = 512;
 /// Bytes of a record that is worth remembering.
 const BYTES_MAX: usize = 4_096;
 
+/// What a row holds; none for one that is not there.
+pub(crate) type Row = Option<Arc<Stored>>;
+
 #[derive(Debug, Default)]
 struct Shard {
-    young: HashMap<Address, Arc<Stored>>,
-    old: HashMap<Address, Arc<Stored>>,
+    young: HashMap<Address, Row>,
+    old: HashMap<Address, Row>,
 }
 
 impl Shard {
-    fn put(&mut self, address: Address, stored: Arc<Stored>) {
+    fn put(&mut self, address: Address, stored: Row) {
         self.old.remove(&address);
         self.young.insert(address, stored);
         if self.young.len() >= GENERATION {
@@ -32,12 +35,12 @@ impl Shard {
         }
     }
 
-    fn get(&mut self, address: &Address) -> Option<Arc<Stored>> {
+    fn get(&mut self, address: &Address) -> Option<Row> {
         if let Some(stored) = self.young.get(address) {
-            return Some(Arc::clone(stored));
+            return Some(stored.clone());
         }
         let (address, stored) = self.old.remove_entry(address)?;
-        self.put(address, Arc::clone(&stored));
+        self.put(address, stored.clone());
         Some(stored)
     }
 
@@ -66,13 +69,22 @@ impl Cache {
         self.shards[usize::try_from(place).unwrap_or(0)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, address: &Address) -> Option<Arc<Stored>> {
+    pub(crate) fn get(&self, address: &Address) -> Option<Row> {
         self.shard(address).get(address)
     }
 
-    pub(crate) fn put(&self, address: Address, stored: Arc<Stored>) {
-        if stored.body.len() <= BYTES_MAX && is_worth_keeping(&address) {
-            self.shard(&address).put(address, stored);
+    /// Remembers a row, or that it is not there; forgets what is not worth keeping.
+    pub(crate) fn put(&self, address: Address, stored: Row) {
+        let is_worth_keeping = match &stored {
+            Some(stored) => stored.body.len() <= BYTES_MAX && is_worth_keeping(&address),
+            // What an execution lacks is hardly asked for twice.
+            None => address.execution().is_none(),
+        };
+        let mut shard = self.shard(&address);
+        if is_worth_keeping {
+            shard.put(address, stored);
+        } else {
+            shard.forget(&address);
         }
     }
 

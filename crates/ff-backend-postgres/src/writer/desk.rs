@@ -3,7 +3,7 @@
 //! The first try trusts what the process remembers and takes the partitions only for the commit itself, which fails if anything turned out
 //! to be old. The next one takes the partitions first, and then nothing can change under it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use ff_engine::index::Topic;
 use ff_engine::store::Reach;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use tokio::sync::mpsc;
 
 use super::Shared;
 use super::batch::{Batch, Decision};
+use super::foresight::Foresight;
+use super::hand::Hands;
 use super::plan::{self, Plan};
+use super::queue::Queue;
 use super::work::Work;
 use crate::error::{Trouble, explain, is_conflict, is_refusal, is_stale};
+use crate::hash::HashSet;
 use crate::session::{BEGIN, Frame, Session};
 use crate::tables;
-
-/// Operations that one commit carries at most.
-const GROUP_MAX: usize = 128;
 
 /// How often a group is tried before it gives up.
 const ATTEMPTS: u32 = 12;
@@ -56,20 +56,21 @@ enum Failure {
 
 pub(super) struct Desk {
     shared: Arc<Shared>,
+    hands: Hands,
+    foresight: Foresight,
 }
 
 impl Desk {
-    pub(super) const fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(super) fn new(shared: Arc<Shared>, hands: Hands) -> Self {
+        Self { shared, hands, foresight: Foresight::default() }
     }
 
-    /// Serves what comes, until nobody can send any more.
-    pub(super) async fn serve(self, mut jobs: mpsc::UnboundedReceiver<Box<dyn Work>>) {
-        let mut group = Vec::new();
-        while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
-            group.retain(|work| work.is_wanted());
-            let group = std::mem::take(&mut group);
-            if !group.is_empty() && AssertUnwindSafe(self.run(group)).catch_unwind().await.is_err() {
+    /// Serves what comes, for as long as the writer lives.
+    pub(super) async fn serve(self, queue: Arc<Queue>) {
+        loop {
+            let mut round = queue.next().await;
+            let group = std::mem::take(&mut round.group);
+            if AssertUnwindSafe(self.run(group)).catch_unwind().await.is_err() {
                 // Those who waited have been told by the loss of their way back.
                 tracing::error!("a commit panicked; its operations are answered as if the store were closed");
             }
@@ -119,12 +120,52 @@ impl Desk {
         if let Some(places) = taken {
             begin(&session, places).await?;
         }
-        let outcome = decide_and_commit(&self.shared, &session, group, taken).await;
+        let outcome = self.decide_and_commit(&session, group, taken).await;
         if outcome.is_err() && taken.is_some() {
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
         }
         outcome
+    }
+
+    async fn decide_and_commit(
+        &self,
+        session: &Session,
+        group: &mut Group,
+        taken: Option<&Places>,
+    ) -> Result<(), Failure> {
+        let shared = &self.shared;
+        let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
+        let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
+        let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
+        let places = taken.into_iter().flat_map(Places::keys).copied().collect();
+        let hand = self.hands.open();
+        let batch = Arc::new(Batch::new(shared.clock.now(), cache, places, newborn, seekers, hand));
+        let spoiled = |error| match error {
+            EngineError::Transport { .. } => Failure::Lost(error),
+            _ => Failure::Refused(error),
+        };
+        if seekers > 0 && batch.foresee(&self.foresight) {
+            batch.read(session).await.map_err(spoiled)?;
+        }
+        decide(&batch, session, group).await.map_err(spoiled)?;
+        // Those who shared it are done.
+        let Some(batch) = Arc::into_inner(batch) else { return Err(Failure::Lost(Trouble::Closed.into())) };
+        if seekers > 0 {
+            self.foresight.learn(&batch);
+        }
+        let is_guess = batch.is_guess();
+        // What was chosen stays in hand until it is known what became of it.
+        let (facts, accepted, newborn, _hand) = batch.finish();
+        let plan = Plan::new(&facts, accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
+        let mut places = plan.places.clone();
+        for (home, is_written) in homes(group) {
+            places.entry(home).or_insert(is_written);
+        }
+        if is_guess {
+            return Err(Failure::Stale(places));
+        }
+        commit(shared, session, plan, places, taken.is_some()).await
     }
 }
 
@@ -141,37 +182,6 @@ async fn begin(session: &Session, places: &Places) -> Result<(), Failure> {
     }
 }
 
-async fn decide_and_commit(
-    shared: &Shared,
-    session: &Session,
-    group: &mut Group,
-    taken: Option<&Places>,
-) -> Result<(), Failure> {
-    let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
-    let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
-    let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
-    let places = taken.into_iter().flat_map(Places::keys).copied().collect();
-    let batch = Arc::new(Batch::new(shared.clock.now(), cache, places, newborn, seekers));
-    let spoiled = |error| match error {
-        EngineError::Transport { .. } => Failure::Lost(error),
-        _ => Failure::Refused(error),
-    };
-    decide(&batch, session, group).await.map_err(spoiled)?;
-    // Those who shared it are done.
-    let Some(batch) = Arc::into_inner(batch) else { return Err(Failure::Lost(Trouble::Closed.into())) };
-    let is_guess = batch.is_guess();
-    let (facts, accepted, newborn) = batch.finish();
-    let plan = Plan::new(&facts, &accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
-    let mut places = plan.places.clone();
-    for (home, is_written) in homes(group) {
-        places.entry(home).or_insert(is_written);
-    }
-    if is_guess {
-        return Err(Failure::Stale(places));
-    }
-    commit(shared, session, plan, places, taken.is_some()).await
-}
-
 async fn commit(
     shared: &Shared,
     session: &Session,
@@ -180,14 +190,18 @@ async fn commit(
     is_taken: bool,
 ) -> Result<(), Failure> {
     let (mut news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
-    let expected = plan.addresses();
-    let frame = match (is_taken, plan.writes()) {
+    let expected = plan.expected();
+    if !is_taken && !plan.writes() && expected.is_empty() {
+        return Ok(());
+    }
+    let steps = plan.into_steps(is_taken);
+    let frame = match (is_taken, steps.len()) {
         (true, _) => Frame::End,
-        (false, true) => Frame::Whole,
-        (false, false) if expected.is_empty() => return Ok(()),
-        (false, false) => Frame::None,
+        // A statement alone is a transaction of its own.
+        (false, 1) => Frame::None,
+        (false, _) => Frame::Whole,
     };
-    match session.run(frame, &plan.into_steps(!is_taken)).await {
+    match session.run(frame, &steps).await {
         Ok(rows) => {
             // What is committed is committed: a time that cannot be read changes nothing.
             if let Some(Ok(time)) = rows.first().and_then(|rows| rows.first()).map(|row| tables::cell(row, 0)) {
@@ -197,7 +211,7 @@ async fn commit(
             Ok(())
         }
         Err(error) => {
-            for address in expected.iter().chain(after.iter().map(|(address, _)| address)) {
+            for address in expected.iter().map(|(address, _)| address).chain(after.iter().map(|(address, _)| address)) {
                 shared.cache.forget(address);
             }
             let failure = failure(error, places);

@@ -4,16 +4,20 @@ mod batch;
 pub(crate) mod cache;
 mod changes;
 mod desk;
+mod foresight;
+mod hand;
+mod locks;
 pub(crate) mod plan;
+mod queue;
 mod tx;
 mod work;
 
 use std::sync::Arc;
 
 use ff_core::Result;
-use ff_engine::store::{Op, Reach};
+use ff_engine::store::Op;
 use ff_engine::topics::Topics;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::address::{Address, Stored};
@@ -24,8 +28,10 @@ use crate::news::Herald;
 use crate::session::Session;
 use cache::Cache;
 use desk::Desk;
+use hand::Hands;
 use plan::News;
-use work::{Transaction, Work};
+use queue::Queue;
+use work::Transaction;
 
 /// What all desks of a process share.
 pub(crate) struct Shared {
@@ -51,10 +57,7 @@ impl Shared {
     /// Remembers what a commit left and tells those who wait for it.
     fn committed(&self, after: Vec<(Address, Option<Arc<Stored>>)>, news: &News) {
         for (address, stored) in after {
-            match stored {
-                Some(stored) => self.cache.put(address, stored),
-                None => self.cache.forget(&address),
-            }
+            self.cache.put(address, stored);
         }
         self.tell(news);
     }
@@ -73,45 +76,30 @@ impl Shared {
 
 /// The desks.
 pub(crate) struct Writer {
-    /// By partition, so that operations on the same records come together.
-    desks: Vec<mpsc::UnboundedSender<Box<dyn Work>>>,
-    /// For those whose home is everywhere: they take work out of queues, or put it in.
-    seekers: mpsc::UnboundedSender<Box<dyn Work>>,
+    queue: Arc<Queue>,
     /// Ended with the writer.
     _tasks: JoinSet<()>,
 }
 
 impl Writer {
-    /// Opens so many desks, and one for those who look for work.
+    /// Opens so many desks.
     pub(crate) fn start(shared: &Arc<Shared>, desks: usize) -> Self {
+        let (queue, hands) = (Arc::<Queue>::default(), Hands::default());
         let mut tasks = JoinSet::new();
-        let mut open = || {
-            let (jobs, queue) = mpsc::unbounded_channel();
-            tasks.spawn(Desk::new(Arc::clone(shared)).serve(queue));
-            jobs
-        };
-        let seekers = open();
-        let desks = (0..desks.max(1)).map(|_| open()).collect();
-        Self { desks, seekers, _tasks: tasks }
+        for _ in 0..desks.max(1) {
+            tasks.spawn(Desk::new(Arc::clone(shared), hands.clone()).serve(Arc::clone(&queue)));
+        }
+        Self { queue, _tasks: tasks }
     }
 
     /// Has an operation run with others; answers after its commit.
     pub(crate) async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
-        let desk = self.desk(&*op);
         let (reply, answer) = oneshot::channel();
-        desk.send(Box::new(Transaction::new(op, reply))).map_err(|_| Trouble::Closed)?;
+        self.queue.push(Box::new(Transaction::new(op, reply)));
         match answer.await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(_) => Err(Trouble::Closed.into()),
-        }
-    }
-
-    fn desk(&self, op: &impl Op) -> &mpsc::UnboundedSender<Box<dyn Work>> {
-        let home = op.home();
-        match op.reach() {
-            Reach::Everywhere => &self.seekers,
-            Reach::Home => &self.desks[plan::place(home).unsigned_abs() as usize % self.desks.len()],
         }
     }
 }

@@ -1,6 +1,6 @@
 //! From decisions to statements.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ff_core::ids::ExecutionId;
@@ -9,13 +9,16 @@ use ff_core::{Result, TimestampMs};
 use ff_engine::alarms::awaited_at;
 use ff_engine::codec::{encode_event, encode_key, encode_record};
 use ff_engine::event::Event;
-use ff_engine::index::{Entry, Topic};
+use ff_engine::index::{Entry, Index, Topic};
 use ff_engine::key::{Key, Name};
+use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
 
 use super::batch::Accepted;
-use super::changes;
-use crate::address::{Address, Cell, ROW_BYTES_MAX, Satellite, Stored};
+use super::changes::{self, AllEntries};
+use super::locks::{Locks, place};
+use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
+use crate::hash::HashSet;
 use crate::indexes::Place;
 use crate::session::Step;
 use crate::tables::created::{self, Creation};
@@ -36,21 +39,21 @@ pub(crate) struct News {
 pub(super) struct Plan {
     /// Partitions that are read, and whether they are written.
     pub(super) places: BTreeMap<Partition, bool>,
+    locks: Locks,
     /// The versions that rows must have.
-    expected: BTreeMap<Address, i64>,
+    expected: Arc<Vec<(Address, i64)>>,
     version: i64,
-    inserted: execution::Rows,
-    updated: execution::Rows,
+    rows: execution::Rows,
     deleted: Vec<ExecutionId>,
     touched: BTreeSet<ExecutionId>,
-    put: Vec<(Key, Vec<u8>)>,
+    put: Vec<record::Write>,
     removed: Vec<Vec<u8>>,
     touched_records: BTreeSet<Key>,
     entered: entry::Rows,
     left: entry::Rows,
     created: created::Rows,
     forgotten: created::Rows,
-    events: (Vec<i64>, Vec<Vec<u8>>),
+    events: event::Rows,
     pub(super) news: News,
     /// What rows hold after the commit.
     pub(super) after: Vec<(Address, Option<Arc<Stored>>)>,
@@ -58,76 +61,93 @@ pub(super) struct Plan {
 
 /// What is wanted of an execution's row.
 #[derive(Default)]
-struct RowChange<'c> {
-    execution: Option<&'c Option<Record>>,
-    cells: [Option<&'c Option<Record>>; Satellite::ALL.len()],
+struct RowChange {
+    execution: Option<Option<Record>>,
+    cells: [Option<Option<Record>>; Satellite::ALL.len()],
 }
 
 impl Plan {
     /// The plan for decisions that are based on these facts. `version` is new.
     pub(super) fn new(
         facts: &Facts,
-        accepted: &Accepted,
+        accepted: Accepted,
         newborn: &HashSet<ExecutionId>,
         version: i64,
     ) -> Result<Self> {
         let mut plan = Self { version, ..Self::default() };
-        let changes = &accepted.overlay.changes;
-        let mut rows: BTreeMap<ExecutionId, RowChange<'_>> = BTreeMap::new();
-        for (key, change) in changes {
+        let Accepted { overlay: Overlay { changes, events }, entries, read, .. } = accepted;
+        let rows: BTreeSet<ExecutionId> = changes.keys().filter_map(row_of).collect();
+        plan.expect(facts, &changes, read, &rows, newborn);
+        for (key, change) in &changes {
             plan.places.insert(key.partition, true);
-            plan.news.topics.extend(change.iter().flat_map(Record::topics));
-            plan.touch_owners(facts, changes, key, change.as_ref());
-            match (&key.name, Satellite::of(key)) {
-                (Name::Execution(id), _) => rows.entry(*id).or_default().execution = Some(change),
-                (_, Some((id, satellite))) => rows.entry(id).or_default().cells[satellite as usize] = Some(change),
-                _ => plan.save(facts, key, change.as_ref())?,
+            // Nobody else knows of what is only now being born.
+            if !execution_of(key).is_some_and(|id| newborn.contains(&id)) {
+                plan.locks.take(key, true);
             }
+            plan.news.topics.extend(change.iter().flat_map(Record::topics));
+            plan.touch_owners(facts, &changes, key, &entries.of(key));
         }
-        for (id, change) in &rows {
-            plan.save_row(facts, *id, change)?;
-        }
-        plan.touched.retain(|id| !rows.contains_key(id));
+        plan.touched.retain(|id| !rows.contains(id));
         plan.touched_records.retain(|key| !changes.contains_key(key));
         plan.remember_touched(facts);
-        plan.expect(facts, accepted, &rows, newborn);
-        for event in &accepted.overlay.events {
+        let mut rows: BTreeMap<ExecutionId, RowChange> = BTreeMap::new();
+        for (key, change) in changes {
+            match (&key.name, Satellite::of(&key)) {
+                (Name::Execution(id), _) => rows.entry(*id).or_default().execution = Some(change),
+                (_, Some((id, satellite))) => rows.entry(id).or_default().cells[satellite as usize] = Some(change),
+                _ => plan.save(facts, &key, change, &entries)?,
+            }
+        }
+        for (id, change) in rows {
+            plan.save_row(facts, id, change, &entries)?;
+        }
+        for event in &events {
             plan.append(event)?;
         }
         Ok(plan)
     }
 
-    /// The rows that it depends on.
-    pub(super) fn addresses(&self) -> Vec<Address> {
-        self.expected.keys().cloned().collect()
+    /// The rows that it depends on, and their versions.
+    pub(super) fn expected(&self) -> Arc<Vec<(Address, i64)>> {
+        Arc::clone(&self.expected)
     }
 
     /// Whether anything is to be written.
     pub(super) fn writes(&self) -> bool {
-        self.places.values().any(|is_written| *is_written) || !self.events.0.is_empty()
+        self.places.values().any(|is_written| *is_written) || !self.events.is_empty()
     }
 
     /// The rows that decisions and writes depend on.
     fn expect(
         &mut self,
         facts: &Facts,
-        accepted: &Accepted,
-        rows: &BTreeMap<ExecutionId, RowChange<'_>>,
+        changes: &BTreeMap<Key, Option<Record>>,
+        mut read: HashSet<Address>,
+        rows: &BTreeSet<ExecutionId>,
         newborn: &HashSet<ExecutionId>,
     ) {
-        let written = accepted.overlay.changes.keys().filter(|key| key.may_be_listed()).map(Address::of);
-        let replaced = rows.keys().map(|id| Address::Execution(*id));
+        let is_listed = |key: &&Key| key.may_be_listed() && row_of(key).is_none();
+        let written = changes.keys().filter(is_listed).map(Address::of);
+        let replaced = rows.iter().map(|id| Address::Execution(*id));
         // What has a row of its own although it could stand beside its execution.
-        let beside = rows.keys().flat_map(|id| Satellite::ALL.map(|satellite| Address::Record(satellite.key(*id))));
-        for address in accepted.read.iter().cloned().chain(written).chain(replaced).chain(beside) {
-            let known = facts.get(&address);
-            if known.is_none() || address.execution().is_some_and(|id| newborn.contains(&id)) {
+        let is_beside = |address: &&Address| match address {
+            Address::Record(key) => Satellite::of(key).is_some_and(|(id, _)| rows.contains(&id)),
+            Address::Execution(_) => false,
+        };
+        let beside = facts.keys().filter(is_beside).cloned();
+        read.extend(written.chain(replaced).chain(beside));
+        let mut expected = Vec::with_capacity(read.len());
+        for address in read {
+            let Some(known) = facts.get(&address) else { continue };
+            if address.execution().is_some_and(|id| newborn.contains(&id)) {
                 continue;
             }
-            let version = known.and_then(Option::as_ref).map_or(Stored::NO_VERSION, |stored| stored.version);
+            let version = known.as_ref().map_or(Stored::NO_VERSION, |stored| stored.version);
             self.places.entry(address.partition()).or_insert(false);
-            self.expected.insert(address, version);
+            self.locks.take_address(&address, false);
+            expected.push((address, version));
         }
+        self.expected = Arc::new(expected);
     }
 
     /// Entering or leaving a range is a change of its owner.
@@ -136,10 +156,11 @@ impl Plan {
         facts: &Facts,
         changed: &BTreeMap<Key, Option<Record>>,
         key: &Key,
-        change: Option<&Record>,
+        after: &[Entry],
     ) {
-        let before = changes::stored(facts, key);
-        for owner in changes::touched(key, before.as_ref(), change).iter().filter_map(ff_engine::index::Index::owner) {
+        let before = changes::stored_entries(facts, key);
+        for owner in changes::touched(key, &before, after).iter().filter_map(Index::owner) {
+            self.locks.take(&owner, true);
             if changed.contains_key(&owner) {
                 continue;
             }
@@ -156,32 +177,26 @@ impl Plan {
         let records = self.touched_records.iter().map(|key| Address::Record(key.clone()));
         for address in executions.chain(records) {
             let known = facts.get(&address).and_then(Option::as_deref);
-            let after = known.map(|stored| Arc::new(Stored { version: self.version, ..stored.clone() }));
+            let after = known.map(|stored| Arc::new(stored.at_version(self.version)));
             self.after.push((address, after));
         }
     }
 
     /// Writes or removes a record that has a row of its own.
-    fn save(&mut self, facts: &Facts, key: &Key, new: Option<&Record>) -> Result<()> {
-        if key.may_be_listed() {
-            self.move_entries(key, changes::stored(facts, key).as_ref(), new);
-        }
+    fn save(&mut self, facts: &Facts, key: &Key, new: Option<Record>, after: &AllEntries) -> Result<()> {
+        let entries = after.of(key);
+        self.move_entries(facts, key, &entries);
         match new {
-            Some(record) => self.put_record(key, encode_record(record)?, record),
+            Some(record) => self.put_record(key, encode_record(&record)?, record, entries),
             None => self.remove_record(key),
         }
         Ok(())
     }
 
-    fn put_record(&mut self, key: &Key, body: Vec<u8>, record: &Record) {
-        let stored = Stored {
-            version: self.version,
-            record: Ok(record.clone()),
-            body: body.as_slice().into(),
-            cells: Default::default(),
-        };
+    fn put_record(&mut self, key: &Key, body: Vec<u8>, record: Record, entries: Entries) {
+        let stored = Stored::written(self.version, record, body.as_slice().into(), entries);
         self.after.push((Address::Record(key.clone()), Some(Arc::new(stored))));
-        self.put.push((key.clone(), body));
+        self.put.push(record::Write::new(key, body));
     }
 
     fn remove_record(&mut self, key: &Key) {
@@ -190,47 +205,52 @@ impl Plan {
     }
 
     /// Writes what changes of an execution and of what stands beside it.
-    fn save_row(&mut self, facts: &Facts, id: ExecutionId, wanted: &RowChange<'_>) -> Result<()> {
+    fn save_row(&mut self, facts: &Facts, id: ExecutionId, wanted: RowChange, after: &AllEntries) -> Result<()> {
         let address = Address::Execution(id);
         let stored = facts.get(&address).cloned().flatten();
-        let will_exist = wanted.execution.map_or(stored.is_some(), Option::is_some);
+        let will_exist = wanted.execution.as_ref().map_or(stored.is_some(), Option::is_some);
         if !will_exist {
-            return self.without_row(facts, id, wanted, stored.as_deref());
+            return self.without_row(facts, id, wanted, after, stored.as_deref());
         }
         let mut row = match (&stored, wanted.execution) {
-            (_, Some(Some(record))) => Stored {
-                version: self.version,
-                body: encode_record(record)?.into(),
-                record: Ok(record.clone()),
-                cells: stored.as_ref().map_or_else(|| new_cells(facts, id), |stored| stored.cells.clone()),
-            },
-            (Some(stored), _) => Stored { version: self.version, ..Stored::clone(stored) },
+            (_, Some(Some(record))) => {
+                let key = Key::execution(id);
+                let entries = after.of(&key);
+                self.move_entries(facts, &key, &entries);
+                let body = encode_record(&record)?.into();
+                let mut row = Stored::written(self.version, record, body, entries);
+                row.cells = stored.as_ref().map_or_else(|| new_cells(facts, id), |stored| stored.cells.clone());
+                row
+            }
+            (Some(stored), _) => stored.at_version(self.version),
             (None, _) => return Ok(()),
         };
-        let entries = row.entries();
-        if let Some(Some(record)) = wanted.execution {
-            let before = changes::stored(facts, &Key::execution(id));
-            self.move_entries(&Key::execution(id), before.as_ref(), Some(record));
-        }
-        for satellite in Satellite::ALL {
-            if let Some(new) = wanted.cells[satellite as usize] {
+        for (satellite, new) in Satellite::ALL.into_iter().zip(wanted.cells) {
+            if let Some(new) = new {
                 let key = satellite.key(id);
-                if key.may_be_listed() {
-                    self.move_entries(&key, changes::stored(facts, &key).as_ref(), new.as_ref());
-                }
-                self.place(&key, new.as_ref(), &mut row.cells[satellite as usize])?;
+                let entries = after.of(&key);
+                self.move_entries(facts, &key, &entries);
+                self.place(satellite, &key, new, &mut row.cells[satellite as usize], entries)?;
             }
         }
-        self.note_creation(id, stored.as_deref(), &entries);
-        let rows = if stored.is_some() { &mut self.updated } else { &mut self.inserted };
-        rows.push(id, &row, Shadow::of(&entries));
+        let shadow = Shadow::of(row.entries());
+        match &stored {
+            Some(stored) => {
+                self.note_creation(id, stored, row.entries());
+                self.rows.update(id, stored.version, &row, shadow);
+            }
+            None => {
+                let namespace = Creation::of(row.entries()).map(|creation| creation.namespace);
+                self.rows.add(id, &row, shadow, namespace);
+            }
+        }
         self.after.push((address, Some(Arc::new(row))));
         Ok(())
     }
 
-    fn note_creation(&mut self, id: ExecutionId, stored: Option<&Stored>, entries: &[Entry]) {
-        let before = stored.and_then(|stored| Creation::of(&stored.entries()));
-        let after = Creation::of(entries);
+    /// When an execution was created hardly ever changes.
+    fn note_creation(&mut self, id: ExecutionId, stored: &Stored, entries: &[Entry]) {
+        let (before, after) = (Creation::of(stored.entries()), Creation::of(entries));
         if before != after {
             before.into_iter().for_each(|creation| self.forgotten.push(id, creation));
             after.into_iter().for_each(|creation| self.created.push(id, creation));
@@ -238,14 +258,21 @@ impl Plan {
     }
 
     /// Puts a record into the column of its execution, or into a row of its own if it is large.
-    fn place(&mut self, key: &Key, new: Option<&Record>, cell: &mut Cell) -> Result<()> {
+    fn place(
+        &mut self,
+        satellite: Satellite,
+        key: &Key,
+        new: Option<Record>,
+        cell: &mut Cell,
+        entries: Entries,
+    ) -> Result<()> {
         let was_elsewhere = *cell == Cell::Elsewhere;
         *cell = match new {
             None => Cell::Absent,
             Some(record) => {
-                let body = encode_record(record)?;
-                if body.len() > ROW_BYTES_MAX {
-                    self.put_record(key, body, record);
+                let body = encode_record(&record)?;
+                if body.len() > satellite.bytes_max() {
+                    self.put_record(key, body, record, entries);
                     Cell::Elsewhere
                 } else {
                     Cell::Here(body)
@@ -263,117 +290,111 @@ impl Plan {
         &mut self,
         facts: &Facts,
         id: ExecutionId,
-        wanted: &RowChange<'_>,
+        wanted: RowChange,
+        after: &AllEntries,
         stored: Option<&Stored>,
     ) -> Result<()> {
-        for satellite in Satellite::ALL {
+        for (satellite, new) in Satellite::ALL.into_iter().zip(wanted.cells) {
             let key = satellite.key(id);
             let left = stored.map_or(&Cell::Absent, |stored| &stored.cells[satellite as usize]);
-            match (wanted.cells[satellite as usize], left) {
-                (Some(new), _) => self.save(facts, &key, new.as_ref())?,
+            match (new, left) {
+                (Some(new), _) => self.save(facts, &key, new, after)?,
                 (None, Cell::Here(body)) => {
-                    self.put.push((key.clone(), body.clone()));
+                    self.put.push(record::Write::new(&key, body.clone()));
                     self.after.push((Address::Record(key), None));
                 }
                 (None, Cell::Absent | Cell::Elsewhere) => {}
             }
         }
         let Some(stored) = stored else { return Ok(()) };
-        self.move_entries(&Key::execution(id), stored.record.as_ref().ok(), None);
-        self.note_creation(id, Some(stored), &[]);
+        self.move_entries(facts, &Key::execution(id), &[]);
+        self.note_creation(id, stored, &[]);
         self.deleted.push(id);
         self.after.push((Address::Execution(id), None));
         Ok(())
     }
 
     /// Columns and keys carry their own entries; all others have rows.
-    fn move_entries(&mut self, key: &Key, before: Option<&Record>, after: Option<&Record>) {
-        let (gone, come) = changes::moved(before, after);
-        self.news.due_at = come.iter().filter_map(awaited_at).chain(self.news.due_at).min();
-        let bytes = encode_key(key);
-        for entry in gone.iter().filter(|entry| Place::is_rows(&entry.index)) {
-            self.left.push(RawEntry::of(entry), &bytes);
+    fn move_entries(&mut self, facts: &Facts, key: &Key, after: &[Entry]) {
+        let before = changes::stored_entries(facts, key);
+        let come = |entry: &&Entry| !before.contains(entry);
+        let due_at = after.iter().filter(|entry| awaited_at(entry).is_some()).filter(come).filter_map(awaited_at);
+        self.news.due_at = due_at.chain(self.news.due_at).min();
+        let has_row = |entry: &&Entry| Place::is_rows(&entry.index);
+        for entry in before.iter().filter(has_row).filter(|entry| !after.contains(entry)) {
+            self.left.push(RawEntry::of(entry), &encode_key(key));
         }
-        for entry in come.iter().filter(|entry| Place::is_rows(&entry.index)) {
-            self.entered.push(RawEntry::of(entry), &bytes);
+        for entry in after.iter().filter(has_row).filter(come) {
+            self.entered.push(RawEntry::of(entry), &encode_key(key));
         }
     }
 
     fn append(&mut self, event: &Event) -> Result<()> {
         self.news.topics.insert(Topic::Events);
         self.places.insert(event.partition, true);
-        self.events.0.push(event.at.0);
-        self.events.1.push(encode_event(event)?);
-        Ok(())
+        self.events.push(event.at, &encode_event(event)?)
     }
 
-    /// The statements, to be run as one.
+    /// The statements, to be run as one. The first one suffices for nearly every commit.
     ///
     /// Where partitions are taken already, more of them are taken only if nobody else has them: to wait would break the order in which
     /// everybody takes them.
-    pub(super) fn into_steps(self, waits: bool) -> Vec<Step> {
-        let enter = self.enter(waits);
-        let touched: Vec<ExecutionId> = self.touched.into_iter().collect();
+    pub(super) fn into_steps(mut self, is_taken: bool) -> Vec<Step> {
+        let touched: Vec<ExecutionId> = std::mem::take(&mut self.touched).into_iter().collect();
         let touched_records: Vec<Vec<u8>> = self.touched_records.iter().map(record::stored_key).collect();
-        let writes = [
-            self.left.delete(),
-            self.forgotten.delete(),
+        let others = [
+            std::mem::take(&mut self.left).delete(),
+            std::mem::take(&mut self.forgotten).delete(),
             execution::delete(&self.deleted),
-            record::delete(self.removed),
+            record::delete(std::mem::take(&mut self.removed)),
             execution::touch(&touched, self.version),
             record::touch(touched_records, self.version),
-            self.inserted.insert(),
-            self.updated.update(),
-            self.created.insert(),
-            record::put(self.put, self.version),
-            self.entered.insert(),
-            event::append(self.events.0, self.events.1),
+            std::mem::take(&mut self.created).insert(),
+            std::mem::take(&mut self.entered).insert(),
         ];
-        std::iter::once(enter).chain(writes.into_iter().flatten()).collect()
+        std::iter::once(self.into_commit(is_taken)).chain(others.into_iter().flatten()).collect()
     }
 
-    /// Takes the partitions, makes sure that nothing has changed, and asks for the time.
-    fn enter(&self, waits: bool) -> Step {
-        let (mut executions, mut versions) = (Vec::new(), Vec::new());
-        let (mut keys, mut key_versions) = (Vec::new(), Vec::new());
-        for (address, version) in &self.expected {
+    /// Takes the places, makes sure that nothing has changed, writes, and asks for the time.
+    fn into_commit(self, is_taken: bool) -> Step {
+        let (mut executions, mut records) = (Vec::new(), Vec::new());
+        for (address, version) in &*self.expected {
             match address {
-                Address::Execution(id) => {
-                    executions.push(*id);
-                    versions.push(*version);
-                }
-                Address::Record(key) => {
-                    keys.push(record::stored_key(key));
-                    key_versions.push(*version);
-                }
+                // The update itself looks at the version.
+                Address::Execution(id) if self.rows.updates(*id) => {}
+                Address::Execution(id) => executions.push(execution::Seen::new(*id, *version)),
+                Address::Record(key) => records.push(record::Seen::new(key, *version)),
             }
         }
-        let (partitions, uuids) = execution::columns_of(executions);
-        let (places, shared): (Vec<i32>, Vec<bool>) =
-            self.places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip();
-        Step::new("SELECT {s}.enter($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+        let (places, shared) = if is_taken { numbered(&self.places) } else { self.locks.numbered() };
+        let step = Step::new("SELECT {s}.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
             .with(places)
             .with(shared)
-            .with(waits)
-            .with(!self.events.0.is_empty())
-            .with(partitions)
-            .with(uuids)
-            .with(versions)
-            .with(keys)
-            .with(key_versions)
+            .with(!is_taken)
+            .with(executions)
+            .with(records)
+            .with(self.version);
+        let step = self.rows.parameters(step).with(self.put);
+        self.events.parameters(step)
     }
 }
 
 /// Takes partitions, for writing or not, before anything is read.
 pub(crate) fn lock(places: &BTreeMap<Partition, bool>) -> Step {
-    let (numbers, shared): (Vec<i32>, Vec<bool>) =
-        places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip();
-    Step::new("SELECT {s}.enter($1, $2, TRUE, FALSE, '{}', '{}', '{}', '{}', '{}')").with(numbers).with(shared)
+    let (numbers, shared) = numbered(places);
+    Step::new("SELECT {s}.take($1, $2, TRUE)").with(numbers).with(shared)
 }
 
-/// The number of a partition among the locks, in the order of partitions.
-pub(super) fn place(partition: Partition) -> i32 {
-    partition.to_bytes().into_iter().fold(0, |number, byte| number << 8 | i32::from(byte))
+fn numbered(places: &BTreeMap<Partition, bool>) -> (Vec<i32>, Vec<bool>) {
+    places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip()
+}
+
+/// The execution in whose row a key stands, or looks for a place first.
+fn row_of(key: &Key) -> Option<ExecutionId> {
+    match Address::of(key) {
+        Address::Execution(id) => Some(id),
+        Address::Record(_) => None,
+    }
 }
 
 /// What stands in rows of its own although it could stand beside its execution.

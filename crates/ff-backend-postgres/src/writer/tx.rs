@@ -6,7 +6,6 @@ use std::sync::Arc;
 use ff_core::backend::layer::BoxFuture;
 use ff_core::error::BugKind;
 use ff_core::{EngineError, Result, TimestampMs};
-use ff_engine::codec::decode_record;
 use ff_engine::event::Event;
 use ff_engine::index::{Bounds, Index, Listed, merge_listed};
 use ff_engine::key::{Key, Name};
@@ -38,13 +37,13 @@ impl PostgresTx {
     /// Learns everything about keys that is stored.
     pub(super) async fn prepare(&self, keys: &[Key]) -> Result<()> {
         self.batch.know(keys.iter().map(Address::of).collect()).await?;
-        let own_row = |key: &&Key| matches!(self.beside(key), Some(Beside::OwnRow));
-        self.batch.know(keys.iter().filter(own_row).map(|key| Address::Record(key.clone())).collect()).await
+        self.batch.know(keys.iter().filter_map(|key| self.batch.own_row(key)).collect()).await
     }
 
-    fn beside(&self, key: &Key) -> Option<Beside> {
-        let (id, satellite) = Satellite::of(key)?;
-        Some(tables::beside(self.batch.fact(&Address::Execution(id)).as_deref(), satellite))
+    fn stands_beside(&self, key: &Key) -> bool {
+        let row = |id| self.batch.fact(&Address::Execution(id));
+        Satellite::of(key)
+            .is_some_and(|(id, satellite)| matches!(tables::beside(row(id).as_deref(), satellite), Beside::Bytes(_)))
     }
 
     /// Learns what its writes take the place of.
@@ -64,38 +63,24 @@ impl PostgresTx {
         self.prepare(&beside).await
     }
 
-    /// What is stored, by what is known.
-    fn stored(&self, key: &Key) -> Result<Option<Record>> {
-        let own = || self.batch.fact(&Address::Record(key.clone())).map(|row| row.record.clone()).transpose();
-        match (&key.name, self.beside(key)) {
-            (Name::Execution(id), _) => {
-                self.batch.fact(&Address::Execution(*id)).map(|row| row.record.clone()).transpose()
-            }
-            (_, Some(Beside::Nothing)) => Ok(None),
-            (_, Some(Beside::Bytes(bytes))) => decode_record(key, &bytes).map(Some),
-            (_, Some(Beside::OwnRow) | None) => own(),
-        }
-    }
-
-    /// What was decided before, or else what is stored.
-    fn current(&self, key: &Key) -> Result<Option<Record>> {
-        if let Name::Fence(id) = key.name {
-            return Ok(self.current(&Key::execution(id))?.map(Record::ownership));
-        }
-        match self.batch.decided(key) {
-            Some(decided) => Ok(decided),
-            None => self.stored(key),
-        }
-    }
-
     async fn fetch(&mut self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
-        self.prepare(keys).await?;
+        let mut missing = Vec::new();
+        loop {
+            let found = self.known(keys, &mut missing)?;
+            if missing.is_empty() {
+                return Ok(found);
+            }
+            self.batch.know(std::mem::take(&mut missing)).await?;
+        }
+    }
+
+    fn known(&mut self, keys: &[Key], missing: &mut Vec<Address>) -> Result<Vec<Option<Record>>> {
         keys.iter()
             .map(|key| match self.own(key) {
                 Some(change) => Ok(change),
                 None => {
                     self.decision.keys.insert(key.clone());
-                    self.current(key)
+                    self.batch.look(key, missing)
                 }
             })
             .collect()
@@ -126,7 +111,7 @@ impl PostgresTx {
         let found = if self.batch.is_newborn(&Address::of(&owner)) {
             Vec::new()
         } else {
-            if self.stored(&owner)?.is_none() {
+            if self.batch.stored(&owner)?.is_none() {
                 self.batch.read_unowned(owner.partition);
             }
             self.entered(index, &overlay.widen(bounds)).await?
@@ -134,7 +119,7 @@ impl PostgresTx {
         let mut records = Vec::with_capacity(found.len());
         for Entered { position, key, .. } in found {
             self.decision.keys.insert(key.clone());
-            records.extend(self.stored(&key)?.map(|record| (position, record)));
+            records.extend(self.batch.stored(&key)?.map(|record| (position, record)));
         }
         Ok(overlay.merge(index, bounds, records))
     }
@@ -147,7 +132,7 @@ impl PostgresTx {
             && bounds.contains(&position)
         {
             self.prepare(std::slice::from_ref(&key)).await?;
-            if matches!(self.beside(&key), Some(Beside::Bytes(_))) {
+            if self.stands_beside(&key) {
                 let at = if bounds.reverse { page.len() } else { 0 };
                 page.insert(at, Entered { position, key, row: None });
                 page.truncate(bounds.limit);
@@ -168,7 +153,7 @@ impl PostgresTx {
             this.prepare(&keys).await?;
             let mut listed = Vec::with_capacity(heads.len());
             for Entered { position, key, .. } in heads {
-                if let Some(record) = this.stored(&key)? {
+                if let Some(record) = this.batch.stored(&key)? {
                     listed.push(Listed { index: index.clone(), position, record });
                 }
             }

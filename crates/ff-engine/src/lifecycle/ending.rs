@@ -136,7 +136,7 @@ pub(crate) async fn end(tx: &mut dyn Tx, mut subject: Subject, ending: Ending) -
     let now = tx.now();
     end_attempt(tx, &subject.execution, ending.attempt, ending.stream).await?;
     close_suspension(tx, &subject.execution, ending.waitpoints).await?;
-    close_all_waitpoints(tx, subject.execution.id, ending.waitpoints).await?;
+    close_all_waitpoints(tx, &subject.execution, ending.waitpoints).await?;
     tx.delete(Key::grant(subject.execution.id));
     if let Some(result) = ending.result {
         tx.put(Outcome { execution: subject.execution.id, result });

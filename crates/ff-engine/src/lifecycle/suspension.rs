@@ -3,7 +3,6 @@
 use ff_core::Result;
 use ff_core::backend::suspension::ResumeTrigger;
 use ff_core::fault::{Fault, is_on};
-use ff_core::ids::ExecutionId;
 use ff_core::state::CloseReason;
 
 use super::Subject;
@@ -48,10 +47,13 @@ fn close_waitpoint(tx: &mut dyn Tx, record: Record, reason: CloseReason) {
 }
 
 /// Closes every waitpoint that is still open, pending ones included.
-pub(crate) async fn close_all_waitpoints(tx: &mut dyn Tx, execution: ExecutionId, reason: CloseReason) -> Result<()> {
+pub(crate) async fn close_all_waitpoints(tx: &mut dyn Tx, execution: &Execution, reason: CloseReason) -> Result<()> {
+    if !execution.had_waitpoints() {
+        return Ok(());
+    }
     let most = BOUND_WAITPOINTS_MAX + PENDING_WAITPOINTS_MAX;
     loop {
-        let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution), Bounds::first(most)).await?;
+        let open = tx.range_of::<Waitpoint>(Index::OpenWaitpointsOf(execution.id), Bounds::first(most)).await?;
         let (found, now) = (open.len(), tx.now());
         for mut waitpoint in open {
             waitpoint.close(reason, now);

@@ -173,6 +173,14 @@ pub struct Execution {
     /// It is over and was found to be needed still: retention looks at it again then.
     #[serde(default)]
     pub kept_until: Option<TimestampMs>,
+    /// Whether a waitpoint was ever opened for it; without one there is none to close at its end.
+    #[serde(default = "unknown")]
+    pub(super) had_waitpoints: bool,
+}
+
+/// Where nothing was noted, there may be some.
+const fn unknown() -> bool {
+    true
 }
 
 impl Execution {
@@ -186,6 +194,12 @@ impl Execution {
     #[must_use]
     pub const fn public_state(&self) -> PublicState {
         self.state.public_state()
+    }
+
+    /// Whether a waitpoint was ever opened for it.
+    #[must_use]
+    pub const fn had_waitpoints(&self) -> bool {
+        self.had_waitpoints
     }
 
     /// Whether it is over.

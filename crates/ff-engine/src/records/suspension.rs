@@ -108,9 +108,10 @@ pub struct Waitpoint {
 }
 
 impl Waitpoint {
-    /// A waitpoint of an execution's current attempt, without a token yet.
+    /// A waitpoint of an execution's current attempt, without a token yet. The execution notes that it has one.
     #[must_use]
-    pub fn pending(execution: &Execution, id: WaitpointId, key: String, now: TimestampMs) -> Self {
+    pub fn pending(execution: &mut Execution, id: WaitpointId, key: String, now: TimestampMs) -> Self {
+        execution.had_waitpoints = true;
         Self {
             home: execution.id.partition(),
             id,

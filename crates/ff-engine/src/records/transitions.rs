@@ -154,6 +154,7 @@ impl Execution {
             parked_by_hand: false,
             first_suspension: 0,
             kept_until: None,
+            had_waitpoints: false,
         };
         if let Some(until) = new.delay_until.filter(|until| !until.is_due(now)) {
             execution.hold_until(until, BlockingReason::WaitingForDelay);

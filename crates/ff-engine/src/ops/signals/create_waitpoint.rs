@@ -45,11 +45,15 @@ impl Op for CreateWaitpoint {
         }
         self.check_free(tx).await?;
         let now = tx.now();
-        let mut waitpoint = Waitpoint::pending(&subject.execution, self.waitpoint, self.key.clone(), now);
+        let is_first = !subject.execution.had_waitpoints();
+        let mut waitpoint = Waitpoint::pending(&mut subject.execution, self.waitpoint, self.key.clone(), now);
         let token = self.keyring.sign(&waitpoint.token_subject())?;
         waitpoint.token = Some(token.clone());
         waitpoint.expires_at = Some(now.plus(self.expires_in_ms));
         tx.put(waitpoint);
+        if is_first {
+            subject.save_unprojected(tx);
+        }
         Ok(Ok(PendingWaitpoint { waitpoint_id: self.waitpoint, waitpoint_token: token }))
     }
 }

@@ -69,7 +69,7 @@ impl Op for Suspend {
             Err(refusal) => return Ok(Err(refusal)),
         };
         self.check_episode(&subject.execution)?;
-        let waitpoints = self.bind(tx, &subject.execution).await?;
+        let waitpoints = self.bind(tx, &mut subject.execution).await?;
         let mut episode = self.episode(tx, &subject.execution).await?;
         let details = details(&episode, &waitpoints)?;
         self.replay_buffered(tx, &mut episode, &waitpoints).await?;
@@ -126,7 +126,7 @@ impl Suspend {
     }
 
     /// The waitpoints of the bindings, each with its token, none of them written yet.
-    async fn bind(&self, tx: &mut dyn Tx, execution: &Execution) -> Result<Vec<Waitpoint>> {
+    async fn bind(&self, tx: &mut dyn Tx, execution: &mut Execution) -> Result<Vec<Waitpoint>> {
         let now = tx.now();
         let stored = tx.load(&self.waitpoint_keys()).await?;
         let bound: Result<Vec<Waitpoint>> = self

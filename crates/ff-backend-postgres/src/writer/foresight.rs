@@ -1,0 +1,37 @@
+//! What those who look for work will read: what they read the last time. A guess that is read in vain costs little, one that is right saves a
+//! round trip for each step of the search.
+
+use std::sync::{Mutex, PoisonError};
+
+use ff_engine::index::{Bounds, Index};
+
+use super::batch::Batch;
+use crate::address::Address;
+
+/// Lists and rows that are read in advance.
+const MOST: usize = 64;
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Looked {
+    pub(super) lists: Vec<(Index, Bounds)>,
+    pub(super) rows: Vec<Address>,
+}
+
+/// What will be read.
+#[derive(Debug, Default)]
+pub(super) struct Foresight(Mutex<Looked>);
+
+impl Foresight {
+    /// Remembers what a batch has read.
+    pub(super) fn learn(&self, batch: &Batch) {
+        let mut looked = batch.looked();
+        looked.lists.truncate(MOST);
+        looked.rows.truncate(MOST);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = looked;
+    }
+
+    pub(super) fn looked(&self) -> Looked {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
