@@ -53,7 +53,11 @@ impl Hand {
 
     /// Takes it, unless somebody else has.
     pub(super) fn take(&self, id: ExecutionId) {
-        self.hands.lock().held.entry(id).or_insert((self.began, None));
+        let mut state = self.hands.lock();
+        let (owner, let_go) = state.held.entry(id).or_insert((self.began, None));
+        if let_go.take().is_some() {
+            *owner = self.began;
+        }
     }
 
     /// How many are in other hands.
@@ -94,6 +98,8 @@ mod tests {
         assert!(other.is_elsewhere(id));
         let later = hands.open();
         assert!(!later.is_elsewhere(id), "it reads what became of it");
+        later.take(id);
+        assert!(other.is_elsewhere(id) && hands.open().is_elsewhere(id), "it has a new owner");
         drop((other, later));
         assert_eq!(hands.lock().held.len(), 0);
     }
