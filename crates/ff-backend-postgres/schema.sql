@@ -154,8 +154,7 @@ BEGIN
       w.sweep_from, w.body, w.definition, w.first_attempt, w.first_stream, w.claim_grant, w.payload, w.outcome, w.tags
     FROM pg_catalog.unnest(rows) AS w WHERE w.old_version = 0;
     INSERT INTO "flowfabric".created (created_at, partition, uuid, namespace)
-    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(rows) AS w WHERE w.namespace IS NOT NULL
-    ON CONFLICT DO NOTHING;
+    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(rows) AS w WHERE w.namespace IS NOT NULL;
   END IF;
 
   IF pg_catalog.cardinality(puts) > 0 THEN
