@@ -151,8 +151,7 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections commit beside each other, each for its share of the partitions; at least one. One more takes work out of
-    /// queues.
+    /// How many connections commit beside each other; at least one.
     #[must_use]
     pub const fn writers(mut self, count: usize) -> Self {
         self.writers = if count == 0 { 1 } else { count };
