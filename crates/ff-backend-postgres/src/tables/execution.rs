@@ -209,14 +209,7 @@ impl Rows {
         self.push(id, old_version, None, stored, shadow);
     }
 
-    fn push(
-        &mut self,
-        id: ExecutionId,
-        old_version: i64,
-        namespace: Option<String>,
-        stored: &Stored,
-        shadow: Shadow,
-    ) {
+    fn push(&mut self, id: ExecutionId, old_version: i64, namespace: Option<String>, stored: &Stored, shadow: Shadow) {
         let cell = |satellite: Satellite| stored.cells[satellite as usize].column().map(<[u8]>::to_vec);
         self.writes.push(Write {
             partition: i32::from(id.partition().index()),

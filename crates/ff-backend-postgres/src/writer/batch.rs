@@ -288,7 +288,8 @@ impl Batch {
 
     fn note(&self, index: &Index, bounds: &Bounds) {
         let mut state = self.lock();
-        let is_new = |(known, at): &(Index, Bounds)| known != index || at.after != bounds.after || at.until != bounds.until;
+        let is_new =
+            |(known, at): &(Index, Bounds)| known != index || at.after != bounds.after || at.until != bounds.until;
         // What lies behind a first page is another one the next time.
         if bounds.after.is_none() && state.looked.lists.iter().all(is_new) {
             state.looked.lists.push((index.clone(), bounds.clone()));

@@ -48,9 +48,7 @@ pub(super) fn stored_entries(facts: &Facts, key: &Key) -> Entries {
     let row = |address: &Address| facts.get(address).and_then(Option::as_deref);
     let own = || row(&Address::Record(key.clone())).map(|row| row.entries().clone()).unwrap_or_default();
     match (&key.name, Satellite::of(key)) {
-        (Name::Execution(id), _) => {
-            row(&Address::Execution(*id)).map(|row| row.entries().clone()).unwrap_or_default()
-        }
+        (Name::Execution(id), _) => row(&Address::Execution(*id)).map(|row| row.entries().clone()).unwrap_or_default(),
         (_, Some((id, satellite))) => match tables::beside(row(&Address::Execution(id)), satellite) {
             Beside::Nothing => Entries::default(),
             Beside::Bytes(bytes) => {

@@ -68,12 +68,7 @@ struct RowChange {
 
 impl Plan {
     /// The plan for decisions that are based on these facts. `version` is new.
-    pub(super) fn new(
-        facts: &Facts,
-        accepted: Accepted,
-        newborn: &HashSet<ExecutionId>,
-        version: i64,
-    ) -> Result<Self> {
+    pub(super) fn new(facts: &Facts, accepted: Accepted, newborn: &HashSet<ExecutionId>, version: i64) -> Result<Self> {
         let mut plan = Self { version, ..Self::default() };
         let Accepted { overlay: Overlay { changes, events }, entries, read, .. } = accepted;
         let rows: BTreeSet<ExecutionId> = changes.keys().filter_map(row_of).collect();
@@ -151,13 +146,7 @@ impl Plan {
     }
 
     /// Entering or leaving a range is a change of its owner.
-    fn touch_owners(
-        &mut self,
-        facts: &Facts,
-        changed: &BTreeMap<Key, Option<Record>>,
-        key: &Key,
-        after: &[Entry],
-    ) {
+    fn touch_owners(&mut self, facts: &Facts, changed: &BTreeMap<Key, Option<Record>>, key: &Key, after: &[Entry]) {
         let before = changes::stored_entries(facts, key);
         for owner in changes::touched(key, &before, after).iter().filter_map(Index::owner) {
             self.locks.take(&owner, true);
