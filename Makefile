@@ -138,7 +138,7 @@ postgres-sdk: ## workers, clients and every program of examples/ on Postgres; ta
 	cargo test --locked -q -p flowfabric --test postgres_sdk -- worker_death --nocapture
 
 .PHONY: postgres-suite
-postgres-suite: ## the contract and the suite on Postgres, with and without fast paths
+postgres-suite: ## the contract and the suite on Postgres, with and without fast paths; the contract on a pool of the caller, too
 	cargo test --locked -q -p ff-backend-postgres --test postgres_contract --test postgres_conformance -- --quiet
 
 .PHONY: postgres-histories
