@@ -30,7 +30,8 @@ has_postgres = [ -n "$$(ls "$$(pg_config --bindir 2>/dev/null)"/initdb /usr/lib/
 postgres_cluster_conf := /etc/postgresql-common/createcluster.conf
 no_postgres_cluster = { [ -e $(postgres_cluster_conf) ] \
 	|| { mkdir -p $(dir $(postgres_cluster_conf)) && echo 'create_main_cluster = false' >$(postgres_cluster_conf); }; }
-install_postgres = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql postgresql-contrib
+has_pgbouncer = [ -x /usr/sbin/pgbouncer ] || pgbouncer --version >/dev/null 2>&1
+install = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 
 .PHONY: help
 help: ## list the targets
@@ -51,6 +52,8 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	$(call stage,sqlite trace,$(MAKE) --no-print-directory sqlite-trace)
 	$(call stage,postgres servers,$(MAKE) --no-print-directory postgres-servers)
 	$(call stage,postgres store,$(MAKE) --no-print-directory postgres-store)
+	$(call stage,postgres pools,$(MAKE) --no-print-directory postgres-pools)
+	$(call stage,postgres sdk,$(MAKE) --no-print-directory postgres-sdk)
 	$(call stage,postgres suite,$(MAKE) --no-print-directory postgres-suite)
 	$(call stage,postgres histories,$(MAKE) --no-print-directory postgres-histories HISTORIES=20)
 	$(call stage,postgres processes,$(MAKE) --no-print-directory postgres-processes)
@@ -61,10 +64,11 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
-tools: ## install the test runner, the tracer and PostgreSQL when they are missing
+tools: ## install the test runner, the tracer, PostgreSQL and PgBouncer when they are missing
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 	@strace --version >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq strace >/dev/null; }
-	@$(has_postgres) || { $(no_postgres_cluster) && apt-get update -qq && $(install_postgres) >/dev/null; }
+	@$(has_postgres) || { $(no_postgres_cluster) && apt-get update -qq && $(install) postgresql postgresql-contrib >/dev/null; }
+	@$(has_pgbouncer) || { apt-get update -qq && $(install) pgbouncer >/dev/null; }
 
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
@@ -116,15 +120,25 @@ sqlite-trace: ## a trace of system calls: every answer follows the flush of its 
 	cargo test --locked -q --workspace --test durability -- --nocapture
 
 .PHONY: postgres-servers
-postgres-servers: ## servers for tests: they start, survive a kill, and leave nothing behind
-	cargo test --locked -q -p ff-test-servers --test postgres_server
+postgres-servers: ## servers and a pooler for tests: they start, survive a kill, and leave nothing behind
+	cargo test --locked -q -p ff-test-servers --test postgres_server --test postgres_pooler
 
 .PHONY: postgres-store
 postgres-store: ## connections, layout and functions of the store on Postgres
 	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_reindex
 
+.PHONY: postgres-pools
+postgres-pools: ## the store on a pool of the caller, and behind PgBouncer in session mode
+	cargo test --locked -q -p ff-backend-postgres --test postgres_pools
+
+.PHONY: postgres-sdk
+postgres-sdk: ## workers, clients and every program of examples/ on Postgres; takeover alone, because it is measured
+	cargo build --locked -q -p flowfabric --examples
+	cargo test --locked -q -p flowfabric --test postgres_sdk -- --skip worker_death
+	cargo test --locked -q -p flowfabric --test postgres_sdk -- worker_death --nocapture
+
 .PHONY: postgres-suite
-postgres-suite: ## the contract and the suite on Postgres, with and without fast paths
+postgres-suite: ## the contract and the suite on Postgres, with and without fast paths; the contract on a pool of the caller, too
 	cargo test --locked -q -p ff-backend-postgres --test postgres_contract --test postgres_conformance -- --quiet
 
 .PHONY: postgres-histories

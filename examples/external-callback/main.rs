@@ -28,7 +28,9 @@ async fn charge(context: Context, cents: u32) -> TaskResult<String> {
 
 #[tokio::main]
 async fn main() -> flowfabric::Result<()> {
-    let fabric = FlowFabric::open("sqlite::memory:").await?;
+    // Any other store as well, say postgres://user:password@host/database.
+    let address = std::env::var("FLOWFABRIC_STORE").unwrap_or_else(|_| "sqlite::memory:".to_owned());
+    let fabric = FlowFabric::open(&address).await?;
     let (provider, mut asked) = unbounded_channel::<Callback>();
     let worker = fabric.worker().state::<Provider>(provider).on("charge", charge).start().await?;
     let client = fabric.client();

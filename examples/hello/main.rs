@@ -16,7 +16,9 @@ async fn greet(context: Context, guest: Guest) -> TaskResult<String> {
 
 #[tokio::main]
 async fn main() -> flowfabric::Result<()> {
-    let fabric = FlowFabric::open("sqlite::memory:").await?;
+    // Any other store as well, say postgres://user:password@host/database.
+    let address = std::env::var("FLOWFABRIC_STORE").unwrap_or_else(|_| "sqlite::memory:".to_owned());
+    let fabric = FlowFabric::open(&address).await?;
     let worker = fabric.worker().on("greet", greet).start().await?;
 
     let guest = Guest { name: "world".to_owned() };

@@ -28,7 +28,9 @@ async fn deploy(context: Context, version: String) -> TaskResult<String> {
 
 #[tokio::main]
 async fn main() -> flowfabric::Result<()> {
-    let fabric = FlowFabric::open("sqlite::memory:").await?;
+    // Any other store as well, say postgres://user:password@host/database.
+    let address = std::env::var("FLOWFABRIC_STORE").unwrap_or_else(|_| "sqlite::memory:".to_owned());
+    let fabric = FlowFabric::open(&address).await?;
     let worker = fabric.worker().state(Builds(AtomicU32::new(0))).on("deploy", deploy).start().await?;
 
     let run = fabric.client().submit(Task::new("deploy", "v7")).await?;

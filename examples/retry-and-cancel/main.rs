@@ -27,7 +27,9 @@ async fn endless(context: Context, _input: ()) -> TaskResult {
 
 #[tokio::main]
 async fn main() -> flowfabric::Result<()> {
-    let fabric = FlowFabric::open("sqlite::memory:").await?;
+    // Any other store as well, say postgres://user:password@host/database.
+    let address = std::env::var("FLOWFABRIC_STORE").unwrap_or_else(|_| "sqlite::memory:".to_owned());
+    let fabric = FlowFabric::open(&address).await?;
     let (heard, mut hearing) = unbounded_channel::<Interruption>();
     let worker = fabric.worker().state(heard).on("flaky", flaky).on("endless", endless).start().await?;
     let client = fabric.client();

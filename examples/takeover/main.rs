@@ -32,16 +32,20 @@ async fn doomed(address: &str) -> flowfabric::Result<()> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(address) = std::env::args().nth(1) {
-        return Ok(doomed(&address).await?);
+    let named = std::env::var("FLOWFABRIC_STORE");
+    if std::env::args().nth(1).as_deref() == Some("doomed") {
+        return Ok(doomed(&named?).await?);
     }
     let folder = tempfile::tempdir()?;
-    let address = format!("sqlite:{}", folder.path().join("takeover.db").display());
+    // Any other store as well that two processes can open, say postgres://user:password@host/database.
+    let file = || format!("sqlite:{}", folder.path().join("takeover.db").display());
+    let address = named.unwrap_or_else(|_| file());
     let fabric = FlowFabric::open(&address).await?;
     let run = fabric.client().submit(Task::new("work", &())).await?;
 
-    let mut child =
-        Command::new(std::env::current_exe()?).arg(&address).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("doomed").env("FLOWFABRIC_STORE", &address).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn()?;
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     println!("{}", lines.next_line().await?.expect("the first worker begins"));
     child.kill().await?;

@@ -1,6 +1,7 @@
 //! Connections to the server, all with the same settings.
 
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -15,11 +16,10 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+pub(crate) use crate::client::Client;
+use crate::client::settings;
 use crate::error::{Trouble, explain, explain_connect};
 use crate::options::PostgresOptions;
-
-/// A connection of a pool, with a cache of prepared statements.
-pub type Client = deadpool_postgres::Client;
 
 /// What a server says without being asked. Ends with the connection.
 pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, Error>> + Send>>;
@@ -33,31 +33,27 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a new connection may take, handshake and settings included.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Tells databases apart, those of different servers, too.
+const WHICH_DATABASE: &str = "SELECT concat(oid, ' ', extract(epoch FROM pg_postmaster_start_time())) FROM pg_database \
+                              WHERE datname = current_database()";
+
 /// What every session of our own pool begins with, in one round trip. Set after the connection stands: poolers refuse parameters that they
 /// do not know while it is made.
 ///
-/// Plans are made while tables are empty and kept while they grow. Each statement has an index that fits, so whatever reads a whole
-/// table, or a whole index for a join, is never right for long; and no statement is long enough to be worth compiling.
-///
 /// What a transaction checks must be what the locks before it waited for, so each statement sees what is committed when it begins, whatever
 /// the database or the user has as default.
-///
-/// A transaction that waits for a lock, or is left open by a process that hangs, must not hold up the others for ever. How long a
-/// statement may take is left to the administrator.
-const SESSION: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; \
-                       SET jit = off; SET plan_cache_mode = force_generic_plan; SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '10s'; \
-                       SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off";
-
-/// The same for one transaction only.
-const TRANSACTION: &str = "SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
-                           SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; SET LOCAL lock_timeout = '10s'; \
-                           SET LOCAL idle_in_transaction_session_timeout = '10s'";
+static SESSION: LazyLock<String> = LazyLock::new(|| {
+    let defaults = "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off";
+    format!("{}; {defaults}", settings("SET"))
+});
 
 /// Connections to one server, shared by everybody in this process.
 #[derive(Clone)]
 pub struct Pool {
     connections: deadpool_postgres::Pool,
-    /// None for the pool of somebody else.
+    /// Whether somebody else uses these connections, too.
+    is_borrowed: bool,
+    /// Where to connect; not always known of somebody else's pool.
     server: Option<Server>,
     target: String,
 }
@@ -89,6 +85,9 @@ impl Pool {
     /// One line that says what is wrong and what to do: `InvalidInput` for certificates that cannot be read and for a server that
     /// is too old, `Transport` for a server that cannot be reached or does not let us in.
     pub async fn connect(options: &PostgresOptions) -> Result<Self> {
+        if !options.names_server() {
+            return Err(EngineError::invalid("the options name no server. Make them with PostgresOptions::new"));
+        }
         let server = Server::new(options)?;
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_connect(server.config.clone(), server.clone(), config);
@@ -101,20 +100,28 @@ impl Pool {
             .create_timeout(Some(CREATE_TIMEOUT))
             .build()
             .map_err(|error| Trouble::Other(error.to_string()))?;
-        let pool = Self { connections, server: Some(server), target: options.target() };
+        let pool = Self { connections, is_borrowed: false, server: Some(server), target: options.target() };
         pool.refuse_old_server().await?;
         Ok(pool)
     }
 
     /// The pool of somebody else, whose sessions stay as they are: other parts of the program use them, too, and what we set there would
-    /// hold for them. What we need is set inside our transactions instead and ends with them; see [`Pool::transaction_settings`].
+    /// hold for them. What we need is set inside our transactions instead and ends with them; see [`Client`].
     ///
     /// How long to wait for a connection is that pool's affair; without a limit there we wait for ever. It needs a session per
     /// connection (no pooler in transaction mode), and recycling must not throw prepared statements away (`RecyclingMethod::Fast`,
-    /// `Verified` and `Clean` do not).
-    #[must_use]
-    pub fn from_pool(connections: deadpool_postgres::Pool) -> Self {
-        Self { connections, server: None, target: "the given pool".to_owned() }
+    /// `Verified` and `Clean` do not). Of the options, the server is used to listen, if they name one.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a server that is too old, and for options that lead to another database than the pool does; `Transport` for a
+    /// server that cannot be reached or does not let us in.
+    pub async fn from_pool(connections: deadpool_postgres::Pool, options: &PostgresOptions) -> Result<Self> {
+        let server = if options.names_server() { Some(Server::new(options)?) } else { None };
+        let target = if server.is_some() { options.target() } else { "the given pool".to_owned() };
+        let pool = Self { connections, is_borrowed: true, server, target };
+        pool.refuse_old_server().await?;
+        pool.refuse_another_database().await?;
+        Ok(pool)
     }
 
     /// A connection, back in the pool when dropped.
@@ -122,18 +129,12 @@ impl Pool {
     /// # Errors
     /// `Transport`: none became free in time, or the server cannot be reached or does not let us in.
     pub async fn get(&self) -> Result<Client> {
-        self.connections.get().await.map_err(|error| self.explain(error))
+        let connection = self.connections.get().await.map_err(|error| self.explain(error))?;
+        Ok(Client::new(connection, self.is_borrowed))
     }
 
-    /// What a transaction begins with, before any statement of ours is prepared or run in it. None for a pool of our own, whose
-    /// sessions have it already.
-    #[must_use]
-    pub const fn transaction_settings(&self) -> Option<&'static str> {
-        if self.server.is_some() { None } else { Some(TRANSACTION) }
-    }
-
-    /// A new connection for `LISTEN`, outside of the pool. None when the pool belongs to somebody else: it does not tell how it
-    /// connects, and hears no notifications itself.
+    /// A new connection for `LISTEN`, outside of the pool. None when the pool belongs to somebody else and nothing else is known
+    /// of the server: a pool does not tell how it connects, and hears no notifications itself.
     ///
     /// # Errors
     /// `Transport`: the server cannot be reached or does not let us in.
@@ -169,6 +170,25 @@ impl Pool {
         Err(EngineError::invalid(format_args!(
             "the server is Postgres {told}, which is too old: version {} or later is needed. Upgrade it, or use another one",
             SERVER_VERSION_MIN / 10_000
+        )))
+    }
+
+    /// News of another database would be none.
+    async fn refuse_another_database(&self) -> Result<()> {
+        let Some(server) = self.server.clone() else { return Ok(()) };
+        let connecting = tokio::time::timeout(CREATE_TIMEOUT, server.open());
+        let (client, driven) =
+            connecting.await.map_err(|_| self.too_slow())?.map_err(|error| explain_connect(error, &self.target))?;
+        let named = client.query_one(WHICH_DATABASE, &[]).await;
+        driven.abort();
+        let pooled = self.get().await?.query_one(WHICH_DATABASE, &[]).await;
+        let which = |row: driver::Row| row.try_get::<_, String>(0);
+        if named.and_then(which).map_err(explain)? == pooled.and_then(which).map_err(explain)? {
+            return Ok(());
+        }
+        Err(EngineError::invalid(format_args!(
+            "the URL leads to another database than the pool: {}. Name the database of the pool, or use PostgresOptions::without_url",
+            self.target
         )))
     }
 
@@ -215,7 +235,7 @@ impl Server {
                 tracing::debug!(%error, "a connection to postgres ended");
             }
         });
-        match client.batch_execute(SESSION).await {
+        match client.batch_execute(&SESSION).await {
             Ok(()) => Ok((client, driven)),
             Err(error) => {
                 driven.abort();

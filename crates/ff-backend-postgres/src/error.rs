@@ -28,6 +28,11 @@ pub(crate) enum Trouble {
         "the server does not let us in to {target}: {told}. Check user and password, and who may connect (pg_hba.conf)"
     )]
     Unwelcome { target: String, told: String },
+    #[error(
+        "a pooler does not let us in to {target}: {told}. Leave that parameter out of the URL and set it for the user instead (ALTER ROLE), or \
+         let the pooler ignore it (ignore_startup_parameters)"
+    )]
+    Unsupported { target: String, told: String },
     #[error("{target} cannot be used: {told}. Create the database, or name another one in the URL")]
     NoDatabase { target: String, told: String },
     #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
@@ -92,6 +97,7 @@ impl Trouble {
             | Self::Stopped(_) => true,
             Self::Unencrypted { .. }
             | Self::Unwelcome { .. }
+            | Self::Unsupported { .. }
             | Self::NoDatabase { .. }
             | Self::ReadOnly(_)
             | Self::Denied(_)
@@ -146,7 +152,7 @@ pub(crate) fn explain(error: Error) -> EngineError {
         return if is_lost(&error) { Trouble::Lost(told) } else { Trouble::Driver { told, source: error } }.into();
     };
     match code.code() {
-        // Of `enter`, when nobody runs the operation again.
+        // Of `commit`, when nobody runs the operation again.
         STALE | "40001" | "40P01" => Trouble::Conflict(told),
         "25006" => Trouble::ReadOnly(told),
         "25P03" => Trouble::Lost(told),
@@ -171,6 +177,8 @@ pub(crate) fn explain_connect(error: Error, target: &str) -> EngineError {
     let (target, told) = (target.to_owned(), told(&error));
     match error.code().map(SqlState::code) {
         Some("3D000") => Trouble::NoDatabase { target, told }.into(),
+        // Poolers have this code for everything; what else they say with it passes.
+        Some("08P01") if told.contains("startup parameter") => Trouble::Unsupported { target, told }.into(),
         Some(code) if code.starts_with("28") => Trouble::Unwelcome { target, told }.into(),
         Some(_) => explain(error),
         // The driver has no other way to tell these apart.

@@ -3,6 +3,7 @@
 //! Needs Postgres 13 or later, and sessions of its own: through a pooler in session mode it works, in transaction mode it does not.
 
 mod address;
+mod client;
 mod clock;
 mod connection;
 mod error;
@@ -22,7 +23,9 @@ mod value;
 mod view;
 mod writer;
 
-pub use connection::{Client, Listener, Messages, Pool};
+pub use client::Client;
+pub use connection::{Listener, Messages, Pool};
+pub use deadpool_postgres;
 pub use options::{PostgresOptions, SchemaName};
 pub use schema::{MIN_COMPATIBLE, SCHEMA_VERSION, check, prepare};
 pub use store::PostgresStore;

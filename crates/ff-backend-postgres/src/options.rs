@@ -91,12 +91,13 @@ pub struct PostgresOptions {
 impl PostgresOptions {
     /// A server and a database: `postgres://user:password@host:5432/database`, with the parameters after `?` that Postgres users
     /// know. `sslmode` and `sslrootcert` are explained at [`Tls`]; without them connections are encrypted when the server offers
-    /// it. Special characters in the password are written as `%40` and so on.
+    /// it. `schema` names the schema, as [`PostgresOptions::schema`] does. Special characters in the password are written as `%40` and so
+    /// on.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no such URL; the message never repeats the password.
+    /// `InvalidInput` for what is no such URL, and for a parameter that is not known; the message never repeats the password.
     pub fn new(url: &str) -> Result<Self> {
-        let (url, tls) = split_tls(url)?;
+        let Split { url, tls, schema } = split(url)?;
         let mut server: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             EngineError::invalid(format_args!("this is no URL of a Postgres database: {why}. {SHAPE}"))
@@ -109,15 +110,22 @@ impl PostgresOptions {
         if server.get_application_name().is_none() {
             server.application_name("flowfabric");
         }
-        Ok(Self {
-            server,
-            tls,
+        Ok(Self { server, tls, schema, ..Self::without_url() })
+    }
+
+    /// For [`PostgresStore::from_pool`](crate::PostgresStore::from_pool) alone, when the pool is all there is: such a store does not hear what
+    /// other processes commit.
+    #[must_use]
+    pub fn without_url() -> Self {
+        Self {
+            server: Config::new(),
+            tls: Tls::default(),
             schema: SchemaName::default(),
             connections: CONNECTIONS,
             writers: WRITERS,
             fast_paths: true,
             clock: None,
-        })
+        }
     }
 
     /// The schema that everything is kept in, made when it is missing; `flowfabric` unless told otherwise. Deployments with schemas of
@@ -171,6 +179,10 @@ impl PostgresOptions {
         &self.schema
     }
 
+    pub(crate) fn names_server(&self) -> bool {
+        !self.server.get_hosts().is_empty()
+    }
+
     /// Who connects to what, for messages.
     pub(crate) fn target(&self) -> String {
         let host = |(at, host): (usize, &Host)| {
@@ -203,8 +215,15 @@ impl fmt::Debug for PostgresOptions {
 /// How a URL looks.
 const SHAPE: &str = "Write it as postgres://user:password@host:5432/database";
 
-/// Takes out the parameters about encryption, of which the driver knows only some.
-fn split_tls(url: &str) -> Result<(String, Tls)> {
+/// A URL without the parameters that the driver does not know.
+struct Split {
+    url: String,
+    tls: Tls,
+    schema: SchemaName,
+}
+
+/// Takes out the parameters about encryption, of which the driver knows only some, and the schema.
+fn split(url: &str) -> Result<Split> {
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         return Err(EngineError::invalid(format_args!("this is no URL of a Postgres database. {SHAPE}")));
     }
@@ -214,28 +233,31 @@ fn split_tls(url: &str) -> Result<(String, Tls)> {
             "the URL has more than one @. Write those in the user or the password as %40",
         ));
     }
-    let Some((place, parameters)) = url.split_once('?') else { return Ok((url.to_owned(), Tls::default())) };
+    let Some((place, parameters)) = url.split_once('?') else {
+        return Ok(Split { url: url.to_owned(), tls: Tls::default(), schema: SchemaName::default() });
+    };
     if parameters.contains('@') {
         return Err(EngineError::invalid(
             "the URL has a ? before the @. Write those in the user or the password as %3F",
         ));
     }
-    let (mut mode, mut roots, mut rest) = (None, None, Vec::new());
+    let (mut mode, mut roots, mut schema, mut rest) = (None, None, SchemaName::default(), Vec::new());
     for parameter in parameters.split('&') {
         match parameter.split_once('=') {
             Some(("sslmode", value)) => mode = Some(value),
-            Some(("sslrootcert", value)) => roots = Some(decoded(value)?),
+            Some(("sslrootcert", value)) => roots = Some(decoded("sslrootcert", value)?),
+            Some(("schema", value)) => schema = SchemaName::new(&decoded("schema", value)?)?,
             _ => rest.push(parameter),
         }
     }
     let tls = Tls::from_parameters(mode, roots.as_deref())?;
     let url = if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) };
-    Ok((url, tls))
+    Ok(Split { url, tls, schema })
 }
 
 /// The text that `%2F` and its like stand for.
-fn decoded(text: &str) -> Result<String> {
-    let broken = || EngineError::invalid("sslrootcert has a % that is not followed by two hexadecimal digits");
+fn decoded(name: &str, text: &str) -> Result<String> {
+    let broken = || EngineError::invalid(format_args!("{name} has a % that is not followed by two hexadecimal digits"));
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {
@@ -289,6 +311,26 @@ mod tests {
     fn a_path_to_certificates_may_be_escaped() {
         let options = PostgresOptions::new("postgres://host/d?sslrootcert=%2Fetc%2Fca.pem&sslmode=verify-ca").unwrap();
         assert_eq!(options.tls, Tls::VerifyCa("/etc/ca.pem".into()));
+    }
+
+    #[test]
+    fn a_url_may_name_the_schema() {
+        for (parameters, schema) in
+            [("", "flowfabric"), ("?schema=jobs", "jobs"), ("?sslmode=disable&schema=j%6Fbs", "jobs")]
+        {
+            let options = PostgresOptions::new(&format!("postgres://host/work{parameters}")).unwrap();
+            assert_eq!(options.schema_name().as_str(), schema, "{parameters}");
+        }
+        let error = PostgresOptions::new("postgres://host/work?schema=Jobs").unwrap_err().to_string();
+        assert!(error.contains("lower-case"), "{error}");
+    }
+
+    #[test]
+    fn what_a_url_says_in_vain_is_refused() {
+        for parameter in ["shcema=jobs", "pool_size=3"] {
+            let error = PostgresOptions::new(&format!("postgres://host/work?{parameter}")).unwrap_err().to_string();
+            assert!(error.contains(parameter.split('=').next().unwrap()), "{error}");
+        }
     }
 
     #[test]

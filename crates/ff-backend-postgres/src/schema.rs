@@ -45,11 +45,11 @@ const OURS: [&str; 3] = ["execution", "event_sequence", "deployment"];
 pub async fn prepare(pool: &Pool, schema: &SchemaName) -> Result<()> {
     let mut client = pool.get().await?;
     // Without waiting for anybody, and without a write that a standby would refuse.
-    let mut version = self::version(&client, schema).await?;
+    let mut version = self::version(&*client, schema).await?;
     while version < SCHEMA_VERSION {
         let tx = client.transaction().await.map_err(explain)?;
         // Another process may be at it for long, and so may the step itself.
-        let alone = "SET LOCAL lock_timeout = '10min'; SET LOCAL statement_timeout = 0";
+        let alone = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; SET LOCAL lock_timeout = '10min'; SET LOCAL statement_timeout = 0";
         tx.batch_execute(alone).await.map_err(explain)?;
         let name = format!("flowfabric layout of {}", schema.as_str());
         tx.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", &[&name]).await.map_err(explain)?;
@@ -71,7 +71,7 @@ pub async fn prepare(pool: &Pool, schema: &SchemaName) -> Result<()> {
 /// # Errors
 /// `InvalidInput` for a schema of another application, one that is incomplete, or one that only a newer or an older version can use.
 pub async fn check(pool: &Pool, schema: &SchemaName) -> Result<()> {
-    version(&pool.get().await?, schema).await.map(drop)
+    version(&*pool.get().await?, schema).await.map(drop)
 }
 
 /// Runs a step and notes its layout, both in the transaction of the caller.

@@ -40,32 +40,13 @@ async fn every_session_has_our_settings() {
         ("enable_mergejoin", "off"),
         ("enable_bitmapscan", "off"),
         ("jit", "off"),
+        ("plan_cache_mode", "force_generic_plan"),
         ("lock_timeout", "10s"),
         ("idle_in_transaction_session_timeout", "10s"),
         ("statement_timeout", "0"),
     ] {
         assert_eq!(ask(&pool, &format!("SHOW {name}")).await, value, "{name}");
     }
-    assert_eq!(pool.transaction_settings(), None);
-}
-
-#[tokio::test]
-async fn sessions_of_somebody_elses_pool_stay_as_they_are() {
-    let manager = deadpool_postgres::Manager::new(server::url().parse().unwrap(), tokio_postgres::NoTls);
-    let pool = Pool::from_pool(deadpool_postgres::Pool::builder(manager).max_size(1).build().unwrap());
-    let scans = "SHOW enable_seqscan";
-    assert_eq!(ask(&pool, scans).await, "on");
-    {
-        let mut client = pool.get().await.unwrap();
-        let tx = client.transaction().await.unwrap();
-        tx.batch_execute(pool.transaction_settings().unwrap()).await.unwrap();
-        assert_eq!(tx.query_one(scans, &[]).await.unwrap().get::<_, &str>(0), "off");
-        assert_eq!(tx.query_one("SHOW lock_timeout", &[]).await.unwrap().get::<_, &str>(0), "10s");
-        tx.commit().await.unwrap();
-    }
-    assert_eq!(ask(&pool, scans).await, "on");
-    assert_eq!(ask(&pool, "SHOW lock_timeout").await, "0");
-    assert!(pool.listener().await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -11,6 +11,11 @@ pub enum ServerError {
          postgres and psql. Install the Debian packages postgresql and postgresql-contrib; `make tools` does"
     )]
     NotInstalled,
+    /// The pooler is not installed.
+    #[error(
+        "PgBouncer is not installed: neither /usr/sbin nor the PATH has pgbouncer. Install the Debian package pgbouncer; `make tools` does"
+    )]
+    NoPooler,
     /// It refuses to run as root, and nobody else is there.
     #[error(
         "PostgreSQL refuses to run as root, and there is no user named postgres. Install the Debian package postgresql, \

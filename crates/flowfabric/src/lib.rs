@@ -18,15 +18,23 @@
 //! # }
 //! ```
 
+mod address;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_backend_sqlite::{SqliteBackend, SqliteOptions, SqliteStore};
+use ff_backend_postgres::PostgresStore;
+use ff_backend_sqlite::SqliteStore;
 use ff_core::backend::signals::SeedWaitpointHmacSecretArgs;
-use ff_core::backend::{Connection, EngineBackend, Signals};
+use ff_core::backend::{EngineBackend, Signals};
 use ff_core::error::{EngineError, ValidationKind};
+use ff_engine::store::Store;
 use ff_engine::{Engine, Settings, TimerOptions, Timers};
 
+use address::Address;
+
+pub use ff_backend_postgres as postgres;
+pub use ff_backend_sqlite as sqlite;
 pub use ff_core as core;
 pub use ff_sdk::*;
 
@@ -38,38 +46,45 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// An engine inside this process: a store, its timers, and the way to workers and clients.
 pub struct FlowFabric {
-    backend: Arc<SqliteBackend>,
+    backend: Arc<dyn EngineBackend>,
     timers: Timers,
     client: Client,
 }
 
 impl FlowFabric {
-    /// Opens a store, creating it when it is not there, and runs its timers: `sqlite:<path>`, or `sqlite::memory:` for one that is
-    /// gone with the process. Several processes may open one file.
+    /// Opens a store, creating it when it is not there, and runs its timers:
+    ///
+    /// - `sqlite:<path>`, which several processes may open, or `sqlite::memory:` for one that is gone with the process;
+    /// - `postgres://user:password@host:5432/database`, or `postgresql:`, with the parameters that Postgres users know and `schema` for the schema
+    ///   (`flowfabric` unless named): `?sslmode=verify-full&schema=jobs`. See [`postgres::PostgresOptions::new`].
     ///
     /// # Errors
-    /// When the address is not understood, or the store cannot be opened.
+    /// When the address is not understood, or the store cannot be opened. A password in the address is never repeated.
     pub async fn open(address: &str) -> Result<Self> {
-        let options = match address.strip_prefix("sqlite:") {
-            Some(":memory:") => SqliteOptions::memory(),
-            Some(path) if !path.is_empty() => SqliteOptions::file(path),
-            _ => {
-                let known = "sqlite:<path> or sqlite::memory:";
-                return Err(Error::Setup(format!("cannot open {address:?}: expected {known}")));
-            }
-        };
-        let store = SqliteStore::open(options).await?;
-        let backend = Arc::new(Engine::open(store, Settings::default()).await?);
-        seed_secret(&*backend).await?;
-        let client = Client::new(Arc::clone(&backend) as Arc<dyn EngineBackend>, DEFAULT_NAMESPACE)?;
-        let timers = Timers::start(Arc::clone(&backend), TimerOptions::default());
+        match Address::parse(address)? {
+            Address::Sqlite(options) => Self::on(SqliteStore::open(options).await?).await,
+            Address::Postgres(options) => Self::on(PostgresStore::connect(*options).await?).await,
+        }
+    }
+
+    /// An engine on a store that was opened before, with its timers: for options that an address cannot tell, or for
+    /// [`PostgresStore::from_pool`].
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn on<S: Store>(store: S) -> Result<Self> {
+        let engine = Arc::new(Engine::open(store, Settings::default()).await?);
+        seed_secret(&*engine).await?;
+        let backend = Arc::clone(&engine) as Arc<dyn EngineBackend>;
+        let client = Client::new(Arc::clone(&backend), DEFAULT_NAMESPACE)?;
+        let timers = Timers::start(engine, TimerOptions::default());
         Ok(Self { backend, timers, client })
     }
 
     /// The engine, with every operation.
     #[must_use]
     pub fn backend(&self) -> Arc<dyn EngineBackend> {
-        Arc::clone(&self.backend) as Arc<dyn EngineBackend>
+        Arc::clone(&self.backend)
     }
 
     /// The timers, for their health.

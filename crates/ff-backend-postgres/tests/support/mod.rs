@@ -18,13 +18,18 @@ static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
     PostgresServer::start(options).unwrap_or_else(|error| panic!("{error}"))
 });
 
+/// The server of all cases.
+pub(crate) fn server() -> &'static PostgresServer {
+    &SERVER
+}
+
 /// The schema of one case.
 pub(crate) fn schema() -> Schema {
-    SERVER.schema().unwrap_or_else(|error| panic!("{error}"))
+    server().schema().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A store in a schema.
 pub(crate) async fn connect(schema: &str, clock: Arc<dyn Clock>, fast_paths: bool) -> Result<PostgresStore> {
-    let options = PostgresOptions::new(&SERVER.url())?.schema(schema)?.writers(1);
+    let options = PostgresOptions::new(&server().url())?.schema(schema)?.writers(1);
     PostgresStore::connect(options.clock(clock).fast_paths(fast_paths)).await
 }

@@ -1,14 +1,12 @@
 //! A PostgreSQL server of one's own.
 
-mod guardian;
 mod options;
-mod place;
+mod programs;
 mod schema;
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -18,8 +16,8 @@ pub use options::PostgresServerOptions;
 pub use schema::Schema;
 
 use crate::error::{Attempted, ServerError};
-use guardian::Guardian;
-use place::{Place, end_of};
+use crate::guardian::Guardian;
+use crate::place::{Place, end_of, free_port};
 use schema::Sweeper;
 
 /// How long a server may take to start, crash recovery included.
@@ -39,6 +37,10 @@ pub struct PostgresServer {
     process: Option<Child>,
     guardian: Guardian,
     place: Place,
+    /// In its place.
+    data: PathBuf,
+    /// Where its programs are.
+    programs: PathBuf,
 }
 
 impl PostgresServer {
@@ -47,10 +49,13 @@ impl PostgresServer {
     /// # Errors
     /// When it is not installed, or does not start; the end of its log tells why.
     pub fn start(options: PostgresServerOptions) -> Result<Self, ServerError> {
-        let place = Place::make(options.parent())?;
-        let guardian = Guardian::start(&place).attempted("start the guardian of the server")?;
-        let settings = options.into_settings();
-        let mut server = Self { port: 0, settings, sweeper: OnceLock::new(), process: None, guardian, place };
+        let programs = programs::directory().ok_or(ServerError::NotInstalled)?;
+        let place = Place::make(options.parent(), "ff-postgres-")?;
+        let data = place.home.join("data");
+        let watched = ["postgres", "initdb"].map(|name| programs.join(name));
+        let guardian = Guardian::start(&place, &data, &watched).attempted("start the guardian of the server")?;
+        let (settings, sweeper) = (options.into_settings(), OnceLock::new());
+        let mut server = Self { port: 0, settings, sweeper, process: None, guardian, place, data, programs };
         server.initialize()?;
         server.start_on_a_free_port()?;
         Ok(server)
@@ -77,7 +82,7 @@ impl PostgresServer {
     /// The data directory.
     #[must_use]
     pub fn data_directory(&self) -> &Path {
-        &self.place.data
+        &self.data
     }
 
     /// The name of a schema for one test, which is removed when the name is dropped.
@@ -129,8 +134,8 @@ impl PostgresServer {
     }
 
     fn initialize(&self) -> Result<(), ServerError> {
-        let mut command = self.place.program("initdb");
-        command.arg("--pgdata").arg(&self.place.data);
+        let mut command = self.program("initdb");
+        command.arg("--pgdata").arg(&self.data);
         command.args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"]);
         command.args(["--no-sync", "--no-instructions"]).process_group(0).stdin(Stdio::null());
         told("initdb", &mut command).map(drop)
@@ -152,13 +157,13 @@ impl PostgresServer {
     fn launch(&mut self) -> Result<(), ServerError> {
         let log = File::create(self.place.log()).attempted("write the log of the server")?;
         let errors = log.try_clone().attempted("write the log of the server")?;
-        let mut command = self.place.program("postgres");
-        command.arg("-D").arg(&self.place.data).arg("-k").arg(&self.place.home).arg("-p").arg(self.port.to_string());
+        let mut command = self.program("postgres");
+        command.arg("-D").arg(&self.data).arg("-k").arg(&self.place.home).arg("-p").arg(self.port.to_string());
         for (name, value) in &self.settings {
             command.arg("-c").arg(format!("{name}={value}"));
         }
         // By its directory the guardian knows it; in a group of its own it is not ended before those that use it.
-        command.current_dir(&self.place.data).process_group(0);
+        command.current_dir(&self.data).process_group(0);
         command.stdin(Stdio::null()).stdout(log).stderr(errors);
         self.process = Some(command.spawn().attempted("start postgres")?);
         self.wait_until_ready()
@@ -181,7 +186,7 @@ impl PostgresServer {
 
     /// Its lock file begins with its process id, and says in line 8 whether connections are accepted. A killed server leaves its own.
     fn is_ready(&self) -> bool {
-        let lock = fs::read_to_string(self.place.data.join("postmaster.pid")).unwrap_or_default();
+        let lock = fs::read_to_string(self.data.join("postmaster.pid")).unwrap_or_default();
         let mut lines = lock.lines();
         let is_ours = lines.next().and_then(|line| line.parse().ok()) == self.process.as_ref().map(Child::id);
         is_ours && lines.nth(6).is_some_and(|state| state.trim() == "ready")
@@ -191,8 +196,12 @@ impl PostgresServer {
         self.process.as_mut().map_or(Ok(true), |process| Ok(process.try_wait()?.is_some()))
     }
 
+    fn program(&self, name: &str) -> Command {
+        self.place.program(&self.programs.join(name))
+    }
+
     fn psql(&self) -> Command {
-        let mut command = self.place.program("psql");
+        let mut command = self.program("psql");
         command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--dbname"]).arg(self.url());
         command
     }
@@ -224,25 +233,4 @@ fn told(program: &'static str, command: &mut Command) -> Result<String, ServerEr
         return Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned());
     }
     Err(ServerError::Failed { program, told: end_of(&[output.stdout, output.stderr].concat()) })
-}
-
-/// A port nobody listens on, below those that outgoing connections get: otherwise one of them could have it when the server
-/// starts again.
-fn free_port() -> u16 {
-    let candidates = std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).take(1_000);
-    let mut free = candidates.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    free.next().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_free_port_can_be_listened_on() {
-        let port = free_port();
-
-        assert!((20_000..32_000).contains(&port));
-        TcpListener::bind(("127.0.0.1", port)).unwrap();
-    }
 }

@@ -41,11 +41,10 @@ fn start(address: &str) -> Child {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_is_asked_to_end_finishes_what_it_began() {
-    let folder = tempfile::tempdir().unwrap();
-    let address = format!("sqlite:{}", folder.path().join("drain.db").display());
-    let fabric = FlowFabric::open(&address).await.unwrap();
+    let store = crate::store::shared();
+    let fabric = FlowFabric::open(&store.address).await.unwrap();
     let first = fabric.client().submit(Task::new("work", &())).await.unwrap();
-    let mut child = start(&address);
+    let mut child = start(&store.address);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     in_time("the handler", async { while lines.next_line().await.unwrap().expect("lives") != "begun" {} }).await;
 

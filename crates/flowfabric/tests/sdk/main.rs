@@ -5,6 +5,7 @@
 mod clients;
 mod drain;
 mod routing;
+mod store;
 mod support;
 mod waiting;
 mod worker_death;

@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An engine that is gone with the test.
 pub(crate) async fn fabric() -> FlowFabric {
-    FlowFabric::open("sqlite::memory:").await.expect("opens")
+    FlowFabric::open(&crate::store::own()).await.expect("opens")
 }
 
 /// Ends with the future, or fails.

@@ -120,16 +120,15 @@ fn assert_one_owner_at_a_time(history: &[LeaseHistoryEvent]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_worker_held_is_taken_over_in_time_and_by_one() {
-    let folder = tempfile::tempdir().unwrap();
-    let address = format!("sqlite:{}", folder.path().join("death.db").display());
-    let fabric = FlowFabric::open(&address).await.unwrap();
+    let store = crate::store::shared();
+    let fabric = FlowFabric::open(&store.address).await.unwrap();
     let history = fabric.backend().subscribe_lease_history(EventCursor::TAIL, &ScannerFilter::default()).await.unwrap();
     let history = tokio::spawn(until_all_are_released(history));
     let tasks = (0..LEASES).map(|_| Task::new("work", &()));
     let runs = fabric.client().submit_all(tasks.collect()).await.unwrap();
     let runs: Vec<Run> = runs.into_iter().map(Result::unwrap).collect();
 
-    let mut child = start_doomed(&address);
+    let mut child = start_doomed(&store.address);
     let held = held_by(&mut child).await;
     let starts = Starts::default();
     let builder = fabric.worker().concurrency(LEASES).lease_ttl(LEASE).state(Arc::clone(&starts));

@@ -14,16 +14,18 @@ use crate::verbs::{list_of, read_one};
 impl<S: Store> Engine<S> {
     pub(super) async fn open_waitpoints(&self, args: ListPendingWaitpointsArgs) -> Result<ListPendingWaitpointsResult> {
         let execution: Option<Execution> = read_one(&self.store, Key::execution(args.execution_id)).await?;
-        let execution = execution.ok_or(EngineError::not_found(Entity::Execution))?;
+        let execution = execution.ok_or(EngineError::not_found(Entity::Execution))?.id;
         let limit = args.page_size();
         let after = args.after.map(|id| Position::by(*id.uuid().as_bytes()));
         let bounds = Bounds::first(limit + 1).after(after);
-        let mut found: Vec<Waitpoint> = list_of(&self.store, Index::OpenWaitpointsOf(execution.id), bounds).await?;
+        let mut found: Vec<Waitpoint> = list_of(&self.store, Index::OpenWaitpointsOf(execution), bounds).await?;
         let more = found.len() > limit;
         found.truncate(limit);
         let next_cursor = found.last().filter(|_| more).map(|last| last.id);
-        let current: Option<Suspension> = match execution.suspension {
-            Some(ordinal) => read_one(&self.store, Key::suspension(execution.id, ordinal)).await?,
+        // By what the waitpoints say, not the execution, which may have gone on between the two looks. Those that are open are bound to one
+        // episode at most: it closes all of its own.
+        let current: Option<Suspension> = match found.iter().filter_map(|waitpoint| waitpoint.suspension).max() {
+            Some(ordinal) => read_one(&self.store, Key::suspension(execution, ordinal)).await?,
             None => None,
         };
         let entries = found.into_iter().map(|waitpoint| shown(waitpoint, current.as_ref())).collect();

@@ -2,12 +2,13 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::place::Place;
+use crate::place::Place;
 
 /// Watches over a server: at the end of the pipe between the two, however it comes, it ends the server and removes its directory.
-pub(super) struct Guardian {
+pub(crate) struct Guardian {
     process: Child,
     /// Closed to dismiss it.
     orders: Option<ChildStdin>,
@@ -15,10 +16,11 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    pub(super) fn start(place: &Place) -> io::Result<Self> {
+    /// For a server that works in its home or in `data`, by these programs.
+    pub(crate) fn start(place: &Place, data: &Path, programs: &[PathBuf]) -> io::Result<Self> {
         let mut command = Command::new("sh");
         command.arg("-c").arg(include_str!("guardian.sh")).arg("guardian");
-        command.args([&place.home, &place.data, &place.programs]).current_dir("/");
+        command.arg(&place.home).arg(data).args(programs).current_dir("/");
         place.account.apply(&mut command);
         // A group of its own: what ends a test with all its processes must not end this one.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -29,7 +31,7 @@ impl Guardian {
     }
 
     /// Kills all processes of the server at once, and returns when they are gone.
-    pub(super) fn cut_power(&mut self) -> io::Result<()> {
+    pub(crate) fn cut_power(&mut self) -> io::Result<()> {
         let gone = || io::Error::other("the guardian of the server is gone");
         self.orders.as_mut().ok_or_else(gone)?.write_all(b"kill\n")?;
         let mut answer = String::new();
@@ -38,7 +40,7 @@ impl Guardian {
     }
 
     /// Ends the server, removes its directory, and returns when that is done.
-    pub(super) fn dismiss(&mut self) -> io::Result<()> {
+    pub(crate) fn dismiss(&mut self) -> io::Result<()> {
         self.orders = None;
         self.process.wait().map(drop)
     }
