@@ -7,7 +7,6 @@ mod client;
 mod clock;
 mod connection;
 mod error;
-mod hash;
 mod indexes;
 mod inspect;
 mod maintenance;

@@ -10,7 +10,6 @@
 
 mod connection;
 mod error;
-mod hash;
 mod indexes;
 mod inspect;
 mod maintenance;

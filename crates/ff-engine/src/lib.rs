@@ -9,6 +9,7 @@ pub mod codec;
 mod engine;
 pub mod entropy;
 pub mod event;
+pub mod hash;
 pub mod index;
 pub mod key;
 mod lifecycle;

@@ -11,7 +11,7 @@ use house_rules::{
 /// Files that may exceed the length limit; each needs a reason why cutting it would make it harder to read.
 const LONG_FILES: [sizes::LongFile; 0] = [];
 /// Files that not every store has; each needs a reason why the others do without.
-const STORE_DIFFERENCES: [siblings::Difference; 27] = [
+const STORE_DIFFERENCES: [siblings::Difference; 30] = [
     postgres(
         "address.rs",
         "which row holds a record, and in which version; SQLite has one writer at a time and no versions",
@@ -43,11 +43,17 @@ const STORE_DIFFERENCES: [siblings::Difference; 27] = [
         "writer/changes.rs",
         "what a change does to indexes, known before anything is sent; on SQLite tables apply it as they write",
     ),
-    postgres("writer/plan.rs", "the statements of a commit, sent at once; on SQLite each one runs when it is needed"),
-    sqlite(
-        "hash.rs",
-        "a fast hash for maps that are asked many times per operation; beside a round trip it does not matter",
+    postgres(
+        "writer/foresight.rs",
+        "what a search will read, asked for in one round trip; on SQLite a read is a call of a function",
     ),
+    postgres("writer/hand.rs", "what desks beside each other have chosen; SQLite has one writer"),
+    postgres(
+        "writer/locks.rs",
+        "what a commit takes for itself on a server that others write, too; SQLite locks the file",
+    ),
+    postgres("writer/plan.rs", "the statements of a commit, sent at once; on SQLite each one runs when it is needed"),
+    postgres("writer/queue.rs", "collects a group for whichever desk is free; SQLite's writer does, in group.rs"),
     sqlite("readers.rs", "threads for calls that block; the driver of Postgres does not block"),
     sqlite("tables/journal.rs", YOUNG),
     sqlite(
@@ -57,7 +63,7 @@ const STORE_DIFFERENCES: [siblings::Difference; 27] = [
     sqlite("watch.rs", "notices writes of other processes to a file; a server tells"),
     sqlite("writer/checkpointer.rs", "moves pages from the log into the file; a server does that itself"),
     sqlite("writer/flusher.rs", "flushes the log and answers then; a server does that itself"),
-    sqlite("writer/group.rs", "collects a group between threads; on Postgres a channel does, in desk.rs"),
+    sqlite("writer/group.rs", "collects a group between threads; on Postgres tasks do, in queue.rs"),
     sqlite("writer/tests.rs", "what has not been flushed is not told; a server flushes before it answers"),
     sqlite("young/lines.rs", YOUNG),
     sqlite("young/mod.rs", YOUNG),

@@ -12,10 +12,10 @@ use uuid::Uuid;
 use super::{Entered, cell};
 use crate::address::{Cell, Satellite, Stored};
 use crate::error::corrupt;
-use crate::hash::HashSet;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
 use crate::short::short;
+use ff_engine::hash::HashSet;
 
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]

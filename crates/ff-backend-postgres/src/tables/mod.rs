@@ -17,9 +17,9 @@ use tokio_postgres::Row;
 
 use crate::address::{Address, Cell, Satellite, Stored};
 use crate::error::{corrupt, explain};
-use crate::hash::HashMap;
 use crate::indexes::Place;
 use crate::session::{Frame, Session, Step};
+use ff_engine::hash::HashMap;
 
 /// What rows hold, by where they are; none for those that are not there.
 pub(crate) type Facts = HashMap<Address, Option<Arc<Stored>>>;

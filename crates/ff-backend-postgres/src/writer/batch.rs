@@ -23,9 +23,9 @@ use super::foresight::{Foresight, Looked};
 use super::hand::Hand;
 use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
-use crate::hash::{HashMap, HashSet};
 use crate::session::{Frame, Session};
 use crate::tables::{self, Entered, Facts};
+use ff_engine::hash::{HashMap, HashSet};
 
 /// Heads that are read at once for all who look for work, unless one of them wants more.
 const HEADS_MAX: usize = 256;

@@ -8,8 +8,8 @@ use ff_engine::records::Record;
 
 use super::batch::Accepted;
 use crate::address::{Address, Entries, Satellite};
-use crate::hash::HashMap;
 use crate::tables::{self, Beside, Facts};
+use ff_engine::hash::HashMap;
 
 /// Whether a write must know what it takes the place of: what shares a row, and what may stand in an index.
 pub(super) const fn replaces(key: &Key) -> bool {

@@ -26,9 +26,9 @@ use super::plan::{self, Plan};
 use super::queue::Queue;
 use super::work::Work;
 use crate::error::{Trouble, explain, is_conflict, is_refusal, is_stale};
-use crate::hash::HashSet;
 use crate::session::{BEGIN, Frame, Session};
 use crate::tables;
+use ff_engine::hash::HashSet;
 
 /// How often a group is tried before it gives up.
 const ATTEMPTS: u32 = 12;

@@ -18,13 +18,13 @@ use super::batch::Accepted;
 use super::changes::{self, AllEntries};
 use super::locks::{Locks, place};
 use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
-use crate::hash::HashSet;
 use crate::indexes::Place;
 use crate::session::Step;
 use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
 use crate::tables::{Facts, event, record};
+use ff_engine::hash::HashSet;
 
 /// What is told after a commit.
 #[derive(Debug, Default)]

@@ -18,13 +18,13 @@ use super::checkpointer::{Checkpointer, Growth};
 use super::flusher::{Committed, Durability, Flusher, Log, publish};
 use super::work::Work;
 use crate::error::{Trouble, explain};
-use crate::hash::{HashMap, HashSet};
 use crate::indexes::Place;
 use crate::options::FlushedLog;
 use crate::tables;
 use crate::tables::event::Appended;
 use crate::tables::execution::{Change, Shadow, Stored, settled_keys, with_young_keys};
 use crate::young::{Settled, View, Young};
+use ff_engine::hash::{HashMap, HashSet};
 
 /// The store's time, never backwards in this process.
 #[derive(Clone)]

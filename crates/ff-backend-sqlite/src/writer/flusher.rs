@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::checkpointer::Growth;
 use super::work::Work;
 use crate::error::Trouble;
-use crate::hash::HashSet;
+use ff_engine::hash::HashSet;
 
 /// A committed group that waits for the disk.
 pub(super) struct Committed {

@@ -12,8 +12,8 @@ use super::checkpointer::Growth;
 use super::flusher::{Committed, Flusher, Log};
 use super::*;
 use crate::connection::{Statements, open_writer};
-use crate::hash::HashSet;
 use crate::options::{FlushedLog, SqliteOptions};
+use ff_engine::hash::HashSet;
 
 struct Told(mpsc::Sender<Result<()>>);
 

@@ -21,11 +21,11 @@ use ff_engine::store::{Op, Reach, Tx};
 
 use super::desk::Desk;
 use crate::error::explain;
-use crate::hash::HashMap;
 use crate::indexes::Place;
 use crate::tables::execution::{Change, Stored};
 use crate::tables::satellite::{self, Cell, Satellite};
 use crate::tables::{entry, record};
+use ff_engine::hash::HashMap;
 
 pub(crate) struct SqliteTx<'d> {
     desk: &'d mut Desk,

@@ -22,10 +22,10 @@ use ff_engine::key::Key;
 use rusqlite::Connection;
 
 use crate::error::explain;
-use crate::hash::HashMap;
 use crate::tables::event::{self, Appended};
 use crate::tables::execution::{self, Change, Shadow, Stored};
 use crate::tables::satellite::{Cell, Satellite};
+use ff_engine::hash::HashMap;
 use lines::{Deed, Marks, Told};
 use stream::{CAPACITY, Found, Stream, Unread};
 

@@ -1,0 +1,7 @@
+//! Maps that are asked many times per operation. Their hash is fast and seeded at random, so nobody can choose keys that collide.
+
+/// A map.
+pub type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
+/// A set.
+pub type HashSet<K> = std::collections::HashSet<K, foldhash::fast::RandomState>;
