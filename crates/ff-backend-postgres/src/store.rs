@@ -15,14 +15,12 @@ use ff_engine::key::Key;
 use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
 use ff_engine::topics::Topics;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::clock::StoreClock;
 use crate::connection::Pool;
-use crate::error::{Trouble, explain};
+use crate::error::explain;
 use crate::maintenance;
-use crate::news::Herald;
+use crate::news::{Herald, Messengers};
 use crate::options::PostgresOptions;
 use crate::schema;
 use crate::session::{Session, Step};
@@ -36,7 +34,7 @@ pub struct PostgresStore {
     writer: Writer,
     options: PostgresOptions,
     /// Those who tell and hear; ended with the store.
-    _messengers: JoinSet<()>,
+    _messengers: Messengers,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -68,7 +66,7 @@ impl PostgresStore {
             schema: Arc::clone(&name),
             pool: pool.clone(),
         });
-        let messengers = messengers(&shared).await?;
+        let messengers = Messengers::start(&shared).await?;
         let writer = Writer::start(&shared, options.writers);
         Ok(Self { shared, writer, options, _messengers: messengers })
     }
@@ -86,18 +84,6 @@ impl PostgresStore {
     pub(crate) fn topics(&self) -> &Arc<Topics> {
         &self.shared.topics
     }
-}
-
-/// Starts those who tell other processes and hear from them; returns when nothing is missed any longer.
-async fn messengers(shared: &Shared) -> Result<JoinSet<()>> {
-    let (began, mut begins) = watch::channel(None);
-    let mut tasks = JoinSet::new();
-    let (pool, schema, topics) = (&shared.pool, &shared.schema, &shared.topics);
-    tasks.spawn(shared.herald.clone().listen(pool.clone(), Arc::clone(schema), Arc::clone(topics), began));
-    tasks.spawn(shared.herald.clone().serve(pool.clone(), Arc::clone(schema)));
-    let began = begins.wait_for(Option::is_some).await.map_err(|_| Trouble::Closed)?.clone();
-    began.unwrap_or(Err(Trouble::Closed.into()))?;
-    Ok(tasks)
 }
 
 async fn server_time(session: &Session) -> Result<TimestampMs> {
@@ -171,6 +157,10 @@ impl Store for PostgresStore {
 
     fn listen_due(&self) -> DueNews {
         self.topics().listen_due().0
+    }
+
+    async fn tell_others(&self) -> Result<()> {
+        self.shared.herald.tell_all(&self.shared.pool, &self.shared.schema).await
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

@@ -177,6 +177,12 @@ pub trait Store: Send + Sync + 'static {
     /// [`awaited_at`]: crate::alarms::awaited_at
     fn listen_due(&self) -> DueNews;
 
+    /// Tells those who wait in other processes of every commit that was answered before this call, where that is done apart from commits.
+    /// For a process that is about to end.
+    fn tell_others(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        std::future::ready(Ok(()))
+    }
+
     /// Housekeeping that nobody waits for, a bounded piece of it. Called now and then by the timers of every process.
     fn tidy(&self) -> impl Future<Output = Result<()>> + Send + '_ {
         std::future::ready(Ok(()))
@@ -255,6 +261,10 @@ impl<S: Store> Store for Arc<S> {
 
     fn listen_due(&self) -> DueNews {
         S::listen_due(self)
+    }
+
+    fn tell_others(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        S::tell_others(self)
     }
 
     fn tidy(&self) -> impl Future<Output = Result<()>> + Send + '_ {

@@ -233,6 +233,10 @@ impl<S: Store> Store for TroubledStore<S> {
         self.store.listen_due()
     }
 
+    async fn tell_others(&self) -> Result<()> {
+        self.store.tell_others().await
+    }
+
     async fn tidy(&self) -> Result<()> {
         let _turn = self.trouble.turn().await;
         self.store.tidy().await

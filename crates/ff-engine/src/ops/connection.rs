@@ -42,10 +42,14 @@ impl<S: Store> Connection for Engine<S> {
         let deadline = self.store.now().await?.plus(grace_ms);
         let places =
             self.settings.stream_ops_max.min(u32::try_from(tokio::sync::Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        let finished = async {
+            // A closed pool has nobody in it.
+            let _ = self.stream_ops.acquire_many(places).await;
+            self.store.tell_others().await
+        };
         tokio::select! {
             biased;
-            // A closed pool has nobody in it.
-            _ = self.stream_ops.acquire_many(places) => Ok(()),
+            told = finished => told,
             () = self.store.sleep_until(deadline) => {
                 Err(EngineError::Timeout { op: "shutdown_prepare", elapsed: grace })
             }
