@@ -121,7 +121,7 @@ postgres-servers: ## servers for tests: they start, survive a kill, and leave no
 
 .PHONY: postgres-store
 postgres-store: ## connections, layout and functions of the store on Postgres
-	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_reindex
+	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_reindex --test postgres_idle
 
 .PHONY: postgres-suite
 postgres-suite: ## the contract and the suite on Postgres, with and without fast paths

@@ -8,6 +8,7 @@ mod connection;
 mod error;
 mod indexes;
 mod inspect;
+mod lowest;
 mod maintenance;
 mod news;
 mod options;

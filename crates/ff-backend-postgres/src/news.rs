@@ -35,7 +35,7 @@ const PAYLOAD_MAX: usize = 7_900;
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// How often everybody looks, news or not: for those whose news died with them.
-const SWEEP: Duration = Duration::from_secs(20);
+const SWEEP: Duration = Duration::from_secs(30);
 
 /// Whether somebody listens, once that is known.
 type Began = Option<Result<()>>;

@@ -19,6 +19,7 @@ use ff_engine::topics::Topics;
 use crate::clock::StoreClock;
 use crate::connection::Pool;
 use crate::error::explain;
+use crate::lowest::lowest;
 use crate::maintenance;
 use crate::news::{Herald, Messengers};
 use crate::options::PostgresOptions;
@@ -113,6 +114,10 @@ impl Store for PostgresStore {
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
         self.view().await?.keys(index, bounds).await
+    }
+
+    async fn lowest(&self, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+        lowest(self, indexes, above).await
     }
 
     async fn count(&self, index: &Index) -> Result<u64> {

@@ -205,6 +205,11 @@ impl<S: Store> Store for TroubledStore<S> {
         self.store.keys(index, bounds).await
     }
 
+    async fn lowest(&self, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+        let _turn = self.trouble.turn().await;
+        self.store.lowest(indexes, above).await
+    }
+
     async fn count(&self, index: &Index) -> Result<u64> {
         let _turn = self.trouble.turn().await;
         self.store.count(index).await
