@@ -8,7 +8,6 @@ mod connection;
 mod error;
 mod indexes;
 mod inspect;
-mod lowest;
 mod maintenance;
 mod news;
 mod options;

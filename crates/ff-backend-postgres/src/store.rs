@@ -19,13 +19,14 @@ use ff_engine::topics::Topics;
 use crate::clock::StoreClock;
 use crate::connection::Pool;
 use crate::error::explain;
-use crate::lowest::lowest;
+use crate::indexes::{Place, Query};
 use crate::maintenance;
 use crate::news::{Herald, Messengers};
 use crate::options::PostgresOptions;
 use crate::schema;
 use crate::session::{Session, Step};
 use crate::tables;
+use crate::value::Value;
 use crate::view::View;
 use crate::writer::{Shared, Writer};
 
@@ -185,4 +186,45 @@ async fn extent(session: &Session) -> Result<(u64, Extent)> {
     let Some(row) = rows.first() else { return Ok((horizon, Extent { trimmed: 0, last: 0 })) };
     let (trimmed, last) = (tables::number(tables::cell(row, 0)?)?, tables::number(tables::cell(row, 1)?)?);
     Ok((horizon, Extent { trimmed, last: last.max(trimmed) }))
+}
+
+/// The lowest number above a given one at which an entry stands: one statement, however many indexes may tell.
+async fn lowest(store: &PostgresStore, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+    let bounds = Bounds::first(1).after(above.map(Position::end_of));
+    let view = store.view().await?;
+    let mut query = Query::new(String::new());
+    let mut lowest = None;
+    for index in indexes {
+        if matches!(Place::of(index), Place::Keys(_)) {
+            let first = view.keys(index, &bounds).await?.first().map(|(position, _)| position.major);
+            lowest = lowest.into_iter().chain(first).min();
+        } else {
+            ask_first(&mut query, Place::of(index), above, &bounds);
+        }
+    }
+    if query.sql.is_empty() {
+        return Ok(lowest);
+    }
+    let step = Step::new(format!("SELECT min(major) FROM ({}) AS firsts", query.sql)).with_all(query.values);
+    let rows = view.session.query(&step).await.map_err(explain)?;
+    let found: Option<i64> = rows.first().map_or(Ok(None), |row| tables::cell(row, 0))?;
+    Ok(lowest.into_iter().chain(found).min())
+}
+
+/// Asks for the first entry of one more index.
+fn ask_first(query: &mut Query, place: Place, above: Option<i64>, bounds: &Bounds) {
+    query.push(if query.sql.is_empty() { "(" } else { " UNION ALL (" }, []);
+    match place {
+        Place::Columns(columns) => {
+            query.push(&format!("SELECT {} AS major FROM {{s}}.{} i", columns.number(), columns.table), []);
+            columns.select(query, bounds);
+        }
+        Place::Rows(list) => query.push(
+            "SELECT major FROM {s}.entry WHERE list = ? AND major > ? ORDER BY major LIMIT 1",
+            // No entry stands at the lowest number.
+            [Value::Bytes(list), Value::Big(above.unwrap_or(i64::MIN))],
+        ),
+        Place::Keys(_) => query.push("SELECT NULL::bigint AS major", []),
+    }
+    query.push(")", []);
 }

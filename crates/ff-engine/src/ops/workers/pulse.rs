@@ -161,3 +161,66 @@ impl Op for Heartbeats {
         Ok(workers)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::TimestampMs;
+    use ff_core::backend::Workers;
+    use ff_core::backend::workers::{HeartbeatWorkerOutcome, RegisterWorkerArgs};
+    use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::Settings;
+    use crate::memory::MemoryStore;
+
+    fn beat_of(name: &str) -> HeartbeatWorkerArgs {
+        let worker_instance_id = WorkerInstanceId::new(name).unwrap();
+        HeartbeatWorkerArgs { worker_instance_id, namespace: Namespace::new("acme").unwrap() }
+    }
+
+    async fn engine_with(clock: &ManualClock, names: &[&str]) -> Engine<MemoryStore> {
+        let store = MemoryStore::new(Arc::new(clock.clone())).spanning_partitions();
+        let engine = Engine::open(store, Settings::default()).await.unwrap();
+        for name in names {
+            let args = RegisterWorkerArgs {
+                worker_id: WorkerId::new("w").unwrap(),
+                worker_instance_id: WorkerInstanceId::new(*name).unwrap(),
+                namespace: Namespace::new("acme").unwrap(),
+                lanes: [LaneId::new("default").unwrap()].into(),
+                capabilities: [].into(),
+                kinds: None,
+                liveness_ttl_ms: 60_000,
+            };
+            engine.register_worker(args).await.unwrap();
+        }
+        engine
+    }
+
+    #[tokio::test]
+    async fn everybody_who_beats_at_the_same_moment_gets_an_answer_of_its_own() {
+        let clock = ManualClock::at(TimestampMs(1_000));
+        let engine = engine_with(&clock, &["a", "b", "c"]).await;
+        clock.advance(500);
+        let beats = ["a", "nobody", "b", "c"].map(|name| engine.heartbeat_worker(beat_of(name)));
+        let answers: Vec<_> = join_all(beats).await.into_iter().map(Result::unwrap).collect();
+        let refreshed = HeartbeatWorkerOutcome::Refreshed { next_expiry_ms: TimestampMs(61_500) };
+        assert_eq!(answers, [refreshed, HeartbeatWorkerOutcome::NotRegistered, refreshed, refreshed]);
+    }
+
+    #[tokio::test]
+    async fn one_that_gives_up_costs_nobody_else_a_heartbeat() {
+        let clock = ManualClock::at(TimestampMs(1_000));
+        let engine = engine_with(&clock, &["a", "b"]).await;
+        let mut first = engine.heartbeat_worker(beat_of("a"));
+        assert!(first.as_mut().now_or_never().is_none(), "it lets others have their say");
+        let mut second = engine.heartbeat_worker(beat_of("b"));
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(matches!(second.await, Ok(HeartbeatWorkerOutcome::Refreshed { .. })));
+    }
+}
