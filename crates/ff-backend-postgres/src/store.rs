@@ -1,12 +1,13 @@
 //! The store: what the engine asks, and who answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
-use ff_core::{Result, TimestampMs};
+use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::alarms::DueNews;
 use ff_engine::event::numbered::Extent;
 use ff_engine::event::{EventPage, numbered};
@@ -29,6 +30,9 @@ use crate::tables;
 use crate::value::Value;
 use crate::view::View;
 use crate::writer::{Shared, Writer};
+
+/// How long a process that ends may take to tell others.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Records in a database of a Postgres server, shared by any number of processes.
 pub struct PostgresStore {
@@ -166,7 +170,9 @@ impl Store for PostgresStore {
     }
 
     async fn tell_others(&self) -> Result<()> {
-        self.shared.herald.tell_all(&self.shared.pool, &self.shared.schema).await
+        let told = self.shared.herald.tell_all(&self.shared.pool, &self.shared.schema);
+        let too_late = |_| Err(EngineError::Timeout { op: "tell_others", elapsed: LAST_WORDS });
+        tokio::time::timeout(LAST_WORDS, told).await.unwrap_or_else(too_late)
     }
 
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {

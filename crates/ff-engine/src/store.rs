@@ -195,7 +195,7 @@ pub trait Store: Send + Sync + 'static {
     fn listen_due(&self) -> DueNews;
 
     /// Tells those who wait in other processes of every commit that was answered before this call, where that is done apart from commits.
-    /// For a process that is about to end.
+    /// For a process that is about to end; takes no longer than a few seconds.
     fn tell_others(&self) -> impl Future<Output = Result<()>> + Send + '_ {
         std::future::ready(Ok(()))
     }

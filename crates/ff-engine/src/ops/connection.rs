@@ -42,18 +42,17 @@ impl<S: Store> Connection for Engine<S> {
         let deadline = self.store.now().await?.plus(grace_ms);
         let places =
             self.settings.stream_ops_max.min(u32::try_from(tokio::sync::Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        let finished = async {
-            // A closed pool has nobody in it.
-            let _ = self.stream_ops.acquire_many(places).await;
-            self.store.tell_others().await
-        };
-        tokio::select! {
+        let finished = tokio::select! {
             biased;
-            told = finished => told,
+            // A closed pool has nobody in it.
+            _ = self.stream_ops.acquire_many(places) => Ok(()),
             () = self.store.sleep_until(deadline) => {
                 Err(EngineError::Timeout { op: "shutdown_prepare", elapsed: grace })
             }
-        }
+        };
+        // Whoever is out of time still tells: others would wait in vain.
+        let told = self.store.tell_others().await;
+        finished.and(told)
     }
 
     async fn server_time_ms(&self) -> Result<u64> {
