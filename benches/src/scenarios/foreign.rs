@@ -1,11 +1,11 @@
-//! Lifecycles while a transaction of somebody else stays open that has written to a table of its own. The server cannot forget old
-//! versions of rows meanwhile, and whoever waits for older transactions waits for this one.
+//! Lifecycles while a transaction of somebody else stays open that has written to a table of its own and sees everything as it was when it
+//! began. The server cannot forget old versions of rows meanwhile, and whoever waits for older transactions waits for this one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use ff_core::backend::EngineBackend;
 use ff_core::backend::subscriptions::{CompletionEvent, ScannerFilter, Subscription};
 use ff_core::cursor::EventCursor;
@@ -23,6 +23,11 @@ use crate::work::{Measured, priority};
 
 /// How long a subscriber may be behind at the end, the foreign transaction still being open.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether the session that asks has a transaction with a number and an old view.
+const HOLDS: &str = "
+    SELECT backend_xid IS NOT NULL AND backend_xmin IS NOT NULL
+    FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
 /// Lifecycles with and without it, each for as long as it is open.
 #[derive(Clone, Debug, Serialize)]
@@ -111,15 +116,28 @@ fn last_quarter(slices: &[Measured]) -> &[Measured] {
 struct Foreign(Client);
 
 impl Foreign {
-    /// Writes a row, so that the transaction has a number that others can wait for.
+    /// Writes a row, so that the transaction has a number that others can wait for, and keeps one view of everything, so that whatever
+    /// others replace since must be kept for it.
     async fn begin(url: &str) -> Result<Self> {
         let client = connect(url).await?;
         client.batch_execute("CREATE TABLE IF NOT EXISTS public.foreign_note (text text NOT NULL)").await?;
-        client.batch_execute("BEGIN; INSERT INTO public.foreign_note VALUES ('open')").await?;
-        Ok(Self(client))
+        client
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; INSERT INTO public.foreign_note VALUES ('open')")
+            .await?;
+        let foreign = Self(client);
+        foreign.require_open().await?;
+        Ok(foreign)
+    }
+
+    /// That it has a number and a view which others must respect, also from the side of the server.
+    async fn require_open(&self) -> Result<()> {
+        let holds: bool = self.0.query_one(HOLDS, &[]).await?.try_get(0)?;
+        ensure!(holds, "the foreign transaction holds nothing back");
+        Ok(())
     }
 
     async fn end(self) -> Result<()> {
+        self.require_open().await?;
         Ok(self.0.batch_execute("COMMIT").await?)
     }
 }

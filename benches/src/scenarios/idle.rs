@@ -26,7 +26,7 @@ const SUBMISSIONS: usize = 100;
 const REST: Duration = Duration::from_millis(50);
 
 /// Kinds of statements that are told apart.
-const BUSIEST: usize = 8;
+const BUSIEST: usize = 12;
 
 /// After so long the server must be counting.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,11 +1,12 @@
 //! News between processes: who commits tells what may interest others, apart from the commit and many at a time.
 //!
 //! To notify inside of a transaction makes all commits of the server wait for each other. So a task of its own tells, as soon as there is
-//! something to tell, and at most once in a while. News that are lost with their process, or with a connection, are made up for: everybody
-//! who waits is woken after each new connection, and now and then.
+//! something to tell, and at most once in a while. A store that closes tells the rest before it is gone. News that are lost with their
+//! process, or with a connection, are made up for: everybody who waits is woken after each new connection, and now and then.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ff_core::partition::fnv1a64;
@@ -14,12 +15,14 @@ use ff_engine::index::Topic;
 use ff_engine::topics::Topics;
 use futures_util::StreamExt;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use uuid::Uuid;
 
 use crate::connection::{Listener, Pool};
-use crate::error::explain;
-use crate::session::{Frame, Session, Step};
+use crate::error::{Trouble, explain};
+use crate::session::{Session, Step};
+use crate::writer::Shared;
 use crate::writer::plan::News;
 
 /// The shortest time between two notifications of one process.
@@ -32,10 +35,10 @@ const PAYLOAD_MAX: usize = 7_900;
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// How often everybody looks, news or not: for those whose news died with them.
-const SWEEP: Duration = Duration::from_secs(20);
+const SWEEP: Duration = Duration::from_secs(30);
 
 /// Whether somebody listens, once that is known.
-pub(crate) type Began = Option<Result<()>>;
+type Began = Option<Result<()>>;
 
 /// The word for everything.
 const ALL: &str = "*";
@@ -52,47 +55,133 @@ struct Untold {
     due_at: Option<TimestampMs>,
 }
 
+impl Untold {
+    fn is_empty(&self) -> bool {
+        self.topics.is_empty() && self.due_at.is_none()
+    }
+
+    fn add(&mut self, topics: impl IntoIterator<Item = Topic>, due_at: Option<TimestampMs>) {
+        self.topics.extend(topics);
+        self.due_at = due_at.into_iter().chain(self.due_at).min();
+    }
+}
+
+/// Those who tell other processes and hear from them, for as long as their store lives. Whoever hears ends with it at once; whoever tells
+/// says the rest first, if its runtime goes on for so long.
+#[derive(Debug)]
+pub(crate) struct Messengers {
+    herald: Herald,
+    listening: JoinSet<()>,
+}
+
+impl Messengers {
+    /// Returns when nothing is missed any longer.
+    pub(crate) async fn start(shared: &Shared) -> Result<Self> {
+        let (began, mut begins) = watch::channel(None);
+        let Shared { pool, schema, topics, herald, .. } = shared;
+        let mut messengers = Self { herald: herald.clone(), listening: JoinSet::new() };
+        tokio::spawn(herald.clone().serve(pool.clone(), Arc::clone(schema)));
+        let listening = herald.clone().listen(pool.clone(), Arc::clone(schema), Arc::clone(topics), began);
+        messengers.listening.spawn(listening);
+        let began = begins.wait_for(Option::is_some).await.map_err(|_| Trouble::Closed)?.clone();
+        began.unwrap_or(Err(Trouble::Closed.into()))?;
+        Ok(messengers)
+    }
+}
+
+impl Drop for Messengers {
+    fn drop(&mut self) {
+        self.herald.is_leaving.store(true, Ordering::SeqCst);
+        self.herald.something.notify_one();
+    }
+}
+
+/// News that are being told. What was not told stays untold, however the telling ends.
+struct Telling<'h> {
+    herald: &'h Herald,
+    news: Untold,
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        let Untold { topics, due_at } = std::mem::take(&mut self.news);
+        self.herald.add(topics, due_at);
+    }
+}
+
 /// Tells other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Herald {
     untold: Arc<Mutex<Untold>>,
     something: Arc<Notify>,
+    /// One speaks at a time: who has it knows that everything that others took has been told.
+    voice: Arc<tokio::sync::Mutex<()>>,
+    /// Set with the last words.
+    is_leaving: Arc<AtomicBool>,
     /// Who tells, so that nobody listens to itself.
     process: Uuid,
 }
 
 impl Herald {
     pub(crate) fn new() -> Self {
-        Self { untold: Arc::default(), something: Arc::default(), process: Uuid::new_v4() }
+        Self {
+            untold: Arc::default(),
+            something: Arc::default(),
+            voice: Arc::default(),
+            is_leaving: Arc::default(),
+            process: Uuid::new_v4(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Untold> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has news told soon.
     pub(crate) fn tell(&self, news: &News) {
-        if news.topics.is_empty() && news.due_at.is_none() {
-            return;
-        }
-        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
-        untold.topics.extend(news.topics.iter().cloned());
-        untold.due_at = news.due_at.into_iter().chain(untold.due_at).min();
-        drop(untold);
-        self.something.notify_one();
+        self.add(news.topics.iter().cloned(), news.due_at);
     }
 
-    /// Tells, for as long as the process lives.
-    pub(crate) async fn serve(self, pool: Pool, schema: Arc<str>) {
-        let channel = channel(&schema);
+    fn add(&self, topics: impl IntoIterator<Item = Topic>, due_at: Option<TimestampMs>) {
+        let mut untold = self.lock();
+        untold.add(topics, due_at);
+        let is_silent = untold.is_empty();
+        drop(untold);
+        if !is_silent {
+            self.something.notify_one();
+        }
+    }
+
+    /// Tells what is untold now; returns when it is told.
+    ///
+    /// # Errors
+    /// When it could not be told. It is tried again, unless that would be in vain.
+    pub(crate) async fn tell_all(&self, pool: &Pool, schema: &Arc<str>) -> Result<()> {
+        let _voice = self.voice.lock().await;
+        let mut telling = Telling { herald: self, news: std::mem::take(&mut *self.lock()) };
+        if telling.news.is_empty() {
+            return Ok(());
+        }
+        let told = send(pool, schema, &self.payload(&telling.news)).await;
+        if !may_be_tried_again(&told) {
+            telling.news = Untold::default();
+        }
+        told
+    }
+
+    /// Tells, until the last words are said.
+    async fn serve(self, pool: Pool, schema: Arc<str>) {
         loop {
             self.something.notified().await;
-            let untold = std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner));
-            let payload = self.payload(&untold);
-            while let Err(error) = send(&pool, &schema, &channel, &payload).await {
+            let is_last = self.is_leaving.load(Ordering::SeqCst);
+            let told = self.tell_all(&pool, &schema).await;
+            if let Err(error) = &told {
                 tracing::debug!(%error, "news could not be told");
-                if !matches!(error, EngineError::Transport { retryable: true, .. }) {
-                    break;
-                }
-                tokio::time::sleep(AGAIN).await;
             }
-            tokio::time::sleep(GAP).await;
+            if is_last {
+                return;
+            }
+            tokio::time::sleep(if may_be_tried_again(&told) { AGAIN } else { GAP }).await;
         }
     }
 
@@ -122,7 +211,7 @@ impl Herald {
     }
 
     /// Listens, for as long as the process lives. Says when it began to, or why it could not.
-    pub(crate) async fn listen(self, pool: Pool, schema: Arc<str>, topics: Arc<Topics>, began: watch::Sender<Began>) {
+    async fn listen(self, pool: Pool, schema: Arc<str>, topics: Arc<Topics>, began: watch::Sender<Began>) {
         let channel = channel(&schema);
         loop {
             let heard = match pool.listener().await {
@@ -177,14 +266,15 @@ impl Herald {
     }
 }
 
-async fn send(pool: &Pool, schema: &Arc<str>, channel: &str, payload: &str) -> Result<()> {
+const fn may_be_tried_again(told: &Result<()>) -> bool {
+    matches!(told, Err(EngineError::Transport { retryable: true, .. }))
+}
+
+async fn send(pool: &Pool, schema: &Arc<str>, payload: &str) -> Result<()> {
     let session = Session::new(pool.get().await?, Arc::clone(schema));
-    let steps = [
-        // It need not be on the disk: after a crash everybody looks anyway.
-        Step::new("SELECT set_config('synchronous_commit', 'off', TRUE)"),
-        Step::new("SELECT pg_notify($1, $2)").with(channel.to_owned()).with(payload.to_owned()),
-    ];
-    session.run(Frame::Whole, &steps).await.map_err(explain)?;
+    // It need not be on the disk: after a crash everybody looks anyway.
+    let step = Step::new("SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)");
+    session.query(&step.with(channel(schema)).with(payload.to_owned())).await.map_err(explain)?;
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! The store: what the engine asks, and who answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ff_core::backend::layer::BoxFuture;
 use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
 use ff_core::partition::Partition;
-use ff_core::{Result, TimestampMs};
+use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::alarms::DueNews;
 use ff_engine::event::numbered::Extent;
 use ff_engine::event::{EventPage, numbered};
@@ -15,23 +16,26 @@ use ff_engine::key::Key;
 use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
 use ff_engine::topics::Topics;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::clock::StoreClock;
 use crate::connection::Pool;
-use crate::error::{Trouble, explain};
+use crate::error::explain;
+use crate::indexes::{Place, Query};
 use crate::maintenance;
-use crate::news::Herald;
+use crate::news::{Herald, Messengers};
 use crate::options::PostgresOptions;
 use crate::schema;
 use crate::session::{Session, Step};
 use crate::tables;
+use crate::value::Value;
 use crate::view::View;
 use crate::writer::{Shared, Writer};
 
 /// Events that are expected in a row of the log; how many there are decides only how many rows are read at once.
 const EVENTS_PER_ROW: usize = 8;
+
+/// How long a process that ends may take to tell others.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Records in a database of a Postgres server, shared by any number of processes.
 pub struct PostgresStore {
@@ -39,7 +43,7 @@ pub struct PostgresStore {
     writer: Writer,
     options: PostgresOptions,
     /// Those who tell and hear; ended with the store.
-    _messengers: JoinSet<()>,
+    _messengers: Messengers,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -88,7 +92,7 @@ impl PostgresStore {
             schema: Arc::clone(&name),
             pool: pool.clone(),
         });
-        let messengers = messengers(&shared).await?;
+        let messengers = Messengers::start(&shared).await?;
         let writer = Writer::start(&shared, options.writers);
         Ok(Self { shared, writer, options, _messengers: messengers })
     }
@@ -106,18 +110,6 @@ impl PostgresStore {
     pub(crate) fn topics(&self) -> &Arc<Topics> {
         &self.shared.topics
     }
-}
-
-/// Starts those who tell other processes and hear from them; returns when nothing is missed any longer.
-async fn messengers(shared: &Shared) -> Result<JoinSet<()>> {
-    let (began, mut begins) = watch::channel(None);
-    let mut tasks = JoinSet::new();
-    let (pool, schema, topics) = (&shared.pool, &shared.schema, &shared.topics);
-    tasks.spawn(shared.herald.clone().listen(pool.clone(), Arc::clone(schema), Arc::clone(topics), began));
-    tasks.spawn(shared.herald.clone().serve(pool.clone(), Arc::clone(schema)));
-    let began = begins.wait_for(Option::is_some).await.map_err(|_| Trouble::Closed)?.clone();
-    began.unwrap_or(Err(Trouble::Closed.into()))?;
-    Ok(tasks)
 }
 
 async fn server_time(session: &Session) -> Result<TimestampMs> {
@@ -147,6 +139,10 @@ impl Store for PostgresStore {
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
         self.view().await?.keys(index, bounds).await
+    }
+
+    async fn lowest(&self, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+        lowest(self, indexes, above).await
     }
 
     async fn count(&self, index: &Index) -> Result<u64> {
@@ -205,6 +201,12 @@ impl Store for PostgresStore {
         self.topics().listen_due().0
     }
 
+    async fn tell_others(&self) -> Result<()> {
+        let told = self.shared.herald.tell_all(&self.shared.pool, &self.shared.schema);
+        let too_late = |_| Err(EngineError::Timeout { op: "tell_others", elapsed: LAST_WORDS });
+        tokio::time::timeout(LAST_WORDS, told).await.unwrap_or_else(too_late)
+    }
+
     fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
         self.shared.clock.sleep_until(at)
     }
@@ -222,4 +224,45 @@ async fn extent(session: &Session) -> Result<(u64, Extent)> {
     let Some(row) = rows.first() else { return Ok((horizon, Extent { trimmed: 0, last: 0 })) };
     let (trimmed, last) = (tables::number(tables::cell(row, 0)?)?, tables::number(tables::cell(row, 1)?)?);
     Ok((horizon, Extent { trimmed, last: last.max(trimmed) }))
+}
+
+/// The lowest number above a given one at which an entry stands: one statement, however many indexes may tell.
+async fn lowest(store: &PostgresStore, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+    let bounds = Bounds::first(1).after(above.map(Position::end_of));
+    let view = store.view().await?;
+    let mut query = Query::new(String::new());
+    let mut lowest = None;
+    for index in indexes {
+        if matches!(Place::of(index), Place::Keys(_)) {
+            let first = view.keys(index, &bounds).await?.first().map(|(position, _)| position.major);
+            lowest = lowest.into_iter().chain(first).min();
+        } else {
+            ask_first(&mut query, Place::of(index), above, &bounds);
+        }
+    }
+    if query.sql.is_empty() {
+        return Ok(lowest);
+    }
+    let step = Step::new(format!("SELECT min(major) FROM ({}) AS firsts", query.sql)).with_all(query.values);
+    let rows = view.session.query(&step).await.map_err(explain)?;
+    let found: Option<i64> = rows.first().map_or(Ok(None), |row| tables::cell(row, 0))?;
+    Ok(lowest.into_iter().chain(found).min())
+}
+
+/// Asks for the first entry of one more index.
+fn ask_first(query: &mut Query, place: Place, above: Option<i64>, bounds: &Bounds) {
+    query.push(if query.sql.is_empty() { "(" } else { " UNION ALL (" }, []);
+    match place {
+        Place::Columns(columns) => {
+            query.push(&format!("SELECT {} AS major FROM {{s}}.{} i", columns.number(), columns.table), []);
+            columns.select(query, bounds);
+        }
+        Place::Rows(list) => query.push(
+            "SELECT major FROM {s}.entry WHERE list = ? AND major > ? ORDER BY major LIMIT 1",
+            // No entry stands at the lowest number.
+            [Value::Bytes(list), Value::Big(above.unwrap_or(i64::MIN))],
+        ),
+        Place::Keys(_) => query.push("SELECT NULL::bigint AS major", []),
+    }
+    query.push(")", []);
 }

@@ -182,3 +182,16 @@ async fn a_commit_of_one_process_wakes_who_waits_in_another() {
     in_time(news).await;
     assert!(other.read(&[key(3)]).await.unwrap()[0].is_some());
 }
+
+#[tokio::test]
+async fn a_store_that_is_dropped_still_tells_others_of_its_last_commits() {
+    let options = options();
+    let (one, other) =
+        (PostgresStore::connect(options.clone()).await.unwrap(), PostgresStore::connect(options).await.unwrap());
+    let news: Vec<_> = (0..5).map(|number| other.listen(&Topic::Lane(name(number).1))).collect();
+    for number in 0..5 {
+        one.transact(Arc::new(Put(number))).await.unwrap();
+    }
+    drop(one);
+    in_time(futures_util::future::join_all(news)).await;
+}

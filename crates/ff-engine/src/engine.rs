@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::entropy::{Entropy, SystemEntropy};
 use crate::key::Key;
 use crate::neighbourhood::Neighbourhood;
+use crate::ops::workers::pulse::Pulse;
 use crate::records::{Deployment, KeyringRecord};
 use crate::scheduler::coverage::Hands;
 use crate::scheduler::turnstile::Turnstile;
@@ -101,6 +102,7 @@ pub struct Engine<S> {
     pub(crate) neighbourhood: Neighbourhood,
     pub(crate) hands: Hands,
     pub(crate) turnstile: Turnstile,
+    pub(crate) pulse: Pulse,
     seal_key: OnceLock<SealKey>,
 }
 
@@ -119,6 +121,7 @@ impl<S: Store> Engine<S> {
             neighbourhood: Neighbourhood::default(),
             hands: Hands::default(),
             turnstile: Turnstile::default(),
+            pulse: Pulse::default(),
             settings,
             seal_key: OnceLock::new(),
         };

@@ -12,7 +12,7 @@ use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
 use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
-use ff_core::{Result, TimestampMs};
+use ff_core::{EngineError, Result, TimestampMs};
 
 use crate::alarms::DueNews;
 use crate::event::{Event, EventPage};
@@ -135,6 +135,23 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
+    /// The lowest number above a given one at which an entry of any of `indexes` stands, over all partitions. A record that does not
+    /// decode counts like any other.
+    fn lowest<'a>(
+        &'a self,
+        indexes: &'a [Index],
+        above: Option<i64>,
+    ) -> impl Future<Output = Result<Option<i64>>> + Send + 'a {
+        async move {
+            let bounds = Bounds::first(1).after(above.map(Position::end_of));
+            match self.list(indexes, &bounds).await {
+                Ok(listed) => Ok(listed.first().map(|listed| listed.position.major)),
+                Err(EngineError::Validation { .. }) => lowest_of_keys(self, indexes, &bounds).await,
+                Err(error) => Err(error),
+            }
+        }
+    }
+
     /// How many entries stand in an index, over all partitions.
     fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a;
 
@@ -177,6 +194,12 @@ pub trait Store: Send + Sync + 'static {
     /// [`awaited_at`]: crate::alarms::awaited_at
     fn listen_due(&self) -> DueNews;
 
+    /// Tells those who wait in other processes of every commit that was answered before this call, where that is done apart from commits.
+    /// For a process that is about to end; takes no longer than a few seconds.
+    fn tell_others(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        std::future::ready(Ok(()))
+    }
+
     /// Housekeeping that nobody waits for, a bounded piece of it. Called now and then by the timers of every process.
     fn tidy(&self) -> impl Future<Output = Result<()>> + Send + '_ {
         std::future::ready(Ok(()))
@@ -187,6 +210,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// The store's time.
     fn now(&self) -> impl Future<Output = Result<TimestampMs>> + Send + '_;
+}
+
+/// As [`Store::lowest`], without a look at the records.
+async fn lowest_of_keys<S: Store + ?Sized>(store: &S, indexes: &[Index], bounds: &Bounds) -> Result<Option<i64>> {
+    let mut lowest = None;
+    for index in indexes {
+        let first = store.keys(index, bounds).await?.first().map(|(position, _)| position.major);
+        lowest = lowest.into_iter().chain(first).min();
+    }
+    Ok(lowest)
 }
 
 /// A shared store is a store.
@@ -219,6 +252,14 @@ impl<S: Store> Store for Arc<S> {
         bounds: &'a Bounds,
     ) -> impl Future<Output = Result<Vec<(Position, Key)>>> + Send + 'a {
         S::keys(self, index, bounds)
+    }
+
+    fn lowest<'a>(
+        &'a self,
+        indexes: &'a [Index],
+        above: Option<i64>,
+    ) -> impl Future<Output = Result<Option<i64>>> + Send + 'a {
+        S::lowest(self, indexes, above)
     }
 
     fn count<'a>(&'a self, index: &'a Index) -> impl Future<Output = Result<u64>> + Send + 'a {
@@ -255,6 +296,10 @@ impl<S: Store> Store for Arc<S> {
 
     fn listen_due(&self) -> DueNews {
         S::listen_due(self)
+    }
+
+    fn tell_others(&self) -> impl Future<Output = Result<()>> + Send + '_ {
+        S::tell_others(self)
     }
 
     fn tidy(&self) -> impl Future<Output = Result<()>> + Send + '_ {

@@ -205,6 +205,11 @@ impl<S: Store> Store for TroubledStore<S> {
         self.store.keys(index, bounds).await
     }
 
+    async fn lowest(&self, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+        let _turn = self.trouble.turn().await;
+        self.store.lowest(indexes, above).await
+    }
+
     async fn count(&self, index: &Index) -> Result<u64> {
         let _turn = self.trouble.turn().await;
         self.store.count(index).await
@@ -231,6 +236,10 @@ impl<S: Store> Store for TroubledStore<S> {
 
     fn listen_due(&self) -> DueNews {
         self.store.listen_due()
+    }
+
+    async fn tell_others(&self) -> Result<()> {
+        self.store.tell_others().await
     }
 
     async fn tidy(&self) -> Result<()> {

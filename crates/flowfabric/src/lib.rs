@@ -107,7 +107,7 @@ impl FlowFabric {
     /// Stops the timers and lets calls end that are under way. Stop workers before.
     ///
     /// # Errors
-    /// When calls do not end in time.
+    /// When calls do not end in time, or other processes cannot be told of the last ones.
     pub async fn close(self) -> Result<()> {
         self.timers.stop().await;
         Ok(self.backend.shutdown_prepare(CLOSING).await?)

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use ff_backend_postgres::{PostgresBackend, PostgresStore};
 use ff_core::Result;
-use ff_core::backend::EngineBackend;
 use ff_core::backend::claims::ClaimPolicy;
 use ff_core::backend::ingress::CreateExecutionArgs;
+use ff_core::backend::{Connection, EngineBackend};
 use ff_core::capability::CapabilitySet;
 use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
 use ff_test_load::feed::Reader;
@@ -25,8 +25,14 @@ const WAIT_MS: u64 = 30_000;
 /// How long nothing is asked.
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// How long everybody may take to be still, and to wake up.
+/// How long everybody may take to be still.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long everybody may take to wake up: far less than until everybody looks in any case.
+const WAKE_MAX: Duration = Duration::from_secs(5);
+
+/// How long a store may take to close.
+const CLOSING: Duration = Duration::from_secs(5);
 
 /// Sessions of stores that have asked something since a moment.
 const ASKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'flowfabric' AND query_start > ";
@@ -104,7 +110,9 @@ fn rest_and_wake(server: &PostgresServer, site: &Site, children: &mut [Child]) -
     }
     finish(async {
         let backend = site.open(None).await?;
-        create(&backend, PROCESSES).await
+        create(&backend, PROCESSES).await?;
+        // What is told apart from commits must not be lost with the process.
+        backend.shutdown_prepare(CLOSING).await
     })?;
     let began = Instant::now();
     for lines in &mut lines {
@@ -114,7 +122,7 @@ fn rest_and_wake(server: &PostgresServer, site: &Site, children: &mut [Child]) -
         }
     }
     match began.elapsed() {
-        late if late > PATIENCE => Err(format!("the last one woke up after {late:?}").into()),
+        late if late > WAKE_MAX => Err(format!("the last one woke up after {late:?}").into()),
         taken => Ok(taken),
     }
 }

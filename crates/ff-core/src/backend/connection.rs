@@ -189,7 +189,8 @@ pub trait Connection: Send + Sync {
         Err(EngineError::Unavailable { op: "ping" })
     }
 
-    /// Takes no new work and waits for what is in flight; `Timeout` when that takes longer than `grace`. From now on nothing waits: a claim,
+    /// Takes no new work and waits for what is in flight; `Timeout` when that takes longer than `grace`. Then tells those who wait elsewhere
+    /// what has happened; `Transport` or `Timeout` when they cannot be told and find out later by themselves. From now on nothing waits: a claim,
     /// `await_outcome` or `await_lost_leases` that would have to is answered by a `Transport` error that is not retryable, also one that
     /// waits already. What need not wait works on.
     async fn shutdown_prepare(&self, grace: Duration) -> Result<()> {

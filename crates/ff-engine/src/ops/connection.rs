@@ -42,14 +42,17 @@ impl<S: Store> Connection for Engine<S> {
         let deadline = self.store.now().await?.plus(grace_ms);
         let places =
             self.settings.stream_ops_max.min(u32::try_from(tokio::sync::Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
-        tokio::select! {
+        let finished = tokio::select! {
             biased;
             // A closed pool has nobody in it.
             _ = self.stream_ops.acquire_many(places) => Ok(()),
             () = self.store.sleep_until(deadline) => {
                 Err(EngineError::Timeout { op: "shutdown_prepare", elapsed: grace })
             }
-        }
+        };
+        // Whoever is out of time still tells: others would wait in vain.
+        let told = self.store.tell_others().await;
+        finished.and(told)
     }
 
     async fn server_time_ms(&self) -> Result<u64> {

@@ -85,8 +85,8 @@ pub(crate) async fn hunt<S: Store>(
     count: usize,
 ) -> Result<Haul> {
     if engine.store.spans_partitions() {
-        let Taken { caught, is_partial } = take_heads(engine, seeker, holder, prize, count).await?;
-        if !caught.is_empty() {
+        let Taken { caught, is_partial, is_all_quiet } = take_heads(engine, seeker, holder, prize, count).await?;
+        if !caught.is_empty() || is_all_quiet {
             if is_partial {
                 // Whatever comes of it, what was taken is taken.
                 drop(look_round(engine, seeker).await);

@@ -15,7 +15,7 @@ use super::classes::Walk;
 use super::coverage::InGoodHands;
 use super::grants::{Holder, live_grant};
 use super::hunt::{Catch, FRUITLESS_MAX, Prize, Secure, Seeker};
-use super::parking::eligible_index;
+use super::parking::{eligible_index, parked_routes};
 use super::queue::{Queues, lane_keys};
 use crate::index::{Bounds, Index};
 use crate::records::Execution;
@@ -31,6 +31,18 @@ pub(super) struct Taken {
     pub(super) caught: Vec<Catch>,
     /// Whether kinds that the worker does not handle were passed over.
     pub(super) is_partial: bool,
+    /// Whether nothing was taken because nothing waits: the general way would find nothing either.
+    pub(super) is_all_quiet: bool,
+}
+
+/// Where to look.
+struct Places {
+    /// Queues to take from.
+    queues: Vec<Index>,
+    /// Where work is parked for want of such a worker, to be freed in the general way.
+    parked: Vec<Index>,
+    /// Whether classes were passed over.
+    is_partial: bool,
 }
 
 /// Takes what stands at the heads of a lane's queues.
@@ -61,8 +73,12 @@ impl Op for TakeHeads {
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Taken> {
-        match self.queues(tx).await {
-            Ok(Some((indexes, is_partial))) => Ok(Taken { caught: self.take(tx, &indexes).await?, is_partial }),
+        match self.places(tx).await {
+            Ok(Some(Places { queues, parked, is_partial })) => {
+                let (caught, is_empty) = self.take(tx, &queues).await?;
+                let is_all_quiet = is_empty && !is_partial && is_quiet(tx, &parked).await?;
+                Ok(Taken { caught, is_partial, is_all_quiet })
+            }
             Ok(None) => Ok(Taken::default()),
             // The general way goes round what does not decode.
             Err(EngineError::Validation { .. }) => Ok(Taken::default()),
@@ -72,8 +88,8 @@ impl Op for TakeHeads {
 }
 
 impl TakeHeads {
-    /// The queues to take from, if nothing but their order decides, and whether classes were passed over.
-    async fn queues(&self, tx: &mut dyn Tx) -> Result<Option<(Vec<Index>, bool)>> {
+    /// Where to look, if nothing but the order of queues decides.
+    async fn places(&self, tx: &mut dyn Tx) -> Result<Option<Places>> {
         let seeker = Seeker {
             lane: &self.lane,
             capabilities: &self.holder.capabilities,
@@ -96,29 +112,35 @@ impl TakeHeads {
         let now = tx.now();
         let neglected = queues.uncovered.iter().filter(|class| !self.in_good_hands.has(class, now));
         let unroutable: Vec<Index> = neglected.map(eligible_index).collect();
-        let nobody_waits_in_vain = unroutable.is_empty() || tx.list(&unroutable, &Bounds::first(1)).await?.is_empty();
-        let is_simple = queues.gates().is_empty() && nobody_waits_in_vain;
-        Ok(is_simple.then(|| (queues.indexes(&BTreeSet::new()), is_partial)))
+        let is_simple = queues.gates().is_empty() && is_quiet(tx, &unroutable).await?;
+        Ok(is_simple.then(|| Places {
+            queues: queues.indexes(&BTreeSet::new()),
+            parked: parked_routes(&queues.open),
+            is_partial,
+        }))
     }
 
-    async fn take(&self, tx: &mut dyn Tx, indexes: &[Index]) -> Result<Vec<Catch>> {
+    /// What was taken, and whether nothing stood there.
+    async fn take(&self, tx: &mut dyn Tx, indexes: &[Index]) -> Result<(Vec<Catch>, bool)> {
         let mut caught = Vec::new();
+        let mut is_empty = true;
         let mut fruitless = 0;
         let mut after = None;
         while caught.len() < self.ids.len() && fruitless < FRUITLESS_MAX && !indexes.is_empty() {
             let bounds = Bounds::first(self.ids.len() - caught.len()).after(after);
             let heads = match tx.list(indexes, &bounds).await {
-                Err(EngineError::Validation { .. }) => return Ok(caught),
+                Err(EngineError::Validation { .. }) => return Ok((caught, false)),
                 heads => heads?,
             };
             after = heads.last().map(|head| head.position.clone());
             if after.is_none() {
                 break;
             }
+            is_empty = false;
             for head in heads {
-                let Ok(candidate) = Execution::try_from(head.record) else { return Ok(caught) };
+                let Ok(candidate) = Execution::try_from(head.record) else { return Ok((caught, false)) };
                 if candidate.is_lost() || candidate.needs_admission() {
-                    return Ok(caught);
+                    return Ok((caught, false));
                 }
                 match self.secure(tx, &candidate, self.ids[caught.len()]).await? {
                     Some(catch) => caught.push(catch),
@@ -126,7 +148,7 @@ impl TakeHeads {
                 }
             }
         }
-        Ok(caught)
+        Ok((caught, is_empty))
     }
 
     async fn secure(&self, tx: &mut dyn Tx, candidate: &Execution, ids: (Uuid, Uuid)) -> Result<Option<Catch>> {
@@ -146,6 +168,11 @@ impl TakeHeads {
     }
 }
 
+/// Whether nothing stands in any of these places.
+async fn is_quiet(tx: &mut dyn Tx, places: &[Index]) -> Result<bool> {
+    Ok(places.is_empty() || tx.list(places, &Bounds::first(1)).await?.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -159,7 +186,10 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::engine::{Engine, Settings};
     use crate::memory::MemoryStore;
+    use crate::records::LaneClass;
+    use crate::scheduler::classes::walk;
     use crate::scheduler::hunt::hunt;
+    use crate::scheduler::parking::park_unroutable;
     use crate::store::Store;
 
     struct Scene {
@@ -209,6 +239,10 @@ mod tests {
 
         /// Whether somebody who handles mail gets it the short way.
         async fn takes_mail_at_once(&self) -> bool {
+            !self.look_for_mail().await.caught.is_empty()
+        }
+
+        async fn look_for_mail(&self) -> Taken {
             let now = self.engine.store.now().await.unwrap();
             let shortcut = TakeHeads {
                 lane: self.lane.clone(),
@@ -220,7 +254,7 @@ mod tests {
                 until: now.plus(5_000),
                 ids: vec![(self.engine.uuid_at(now), self.engine.uuid_at(now))],
             };
-            !self.engine.run(shortcut).await.unwrap().caught.is_empty()
+            self.engine.run(shortcut).await.unwrap()
         }
 
         /// Whether somebody who handles mail gets it at all.
@@ -263,5 +297,32 @@ mod tests {
         assert!(!scene.takes_mail_at_once().await, "nobody serves the other kind, which is to be told");
         assert!(scene.takes_mail().await);
         assert!(scene.takes_mail_at_once().await);
+    }
+
+    #[tokio::test]
+    async fn the_short_way_knows_when_the_general_way_would_find_nothing() {
+        let scene = Scene::open().await;
+        assert!(scene.look_for_mail().await.is_all_quiet);
+        scene.submit("mail").await;
+        assert!(!scene.look_for_mail().await.is_all_quiet, "it was there and is taken");
+        assert!(scene.look_for_mail().await.is_all_quiet);
+        scene.submit("bill").await;
+        assert!(!scene.look_for_mail().await.is_all_quiet, "somebody is to look who could do it");
+    }
+
+    #[tokio::test]
+    async fn parked_work_is_left_to_the_general_way() {
+        let scene = Scene::open().await;
+        scene.submit("mail").await;
+        park_unroutable(&scene.engine, &walk_lane(&scene).await).await.unwrap();
+        let look = scene.look_for_mail().await;
+        assert!(look.caught.is_empty() && !look.is_all_quiet);
+        assert!(scene.takes_mail().await);
+    }
+
+    async fn walk_lane(scene: &Scene) -> Vec<LaneClass> {
+        let seeker =
+            Seeker { lane: &scene.lane, capabilities: &scene.holder.capabilities, namespaces: None, kinds: None };
+        walk(&scene.engine, seeker).await.unwrap()
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ff_core::TimestampMs;
 use ff_core::backend::layer::BoxFuture;
 use ff_core::ids::{LaneId, Namespace};
 use futures_util::FutureExt;
@@ -59,6 +60,8 @@ pub(crate) struct Looks {
     pub(crate) finished: u64,
     /// News since the latest one, or old news if it left something.
     pub(crate) news: Option<News>,
+    /// Until when others may rely on what the latest one saw.
+    fresh_until: TimestampMs,
 }
 
 /// What those of one group share.
@@ -150,13 +153,31 @@ impl Place<'_> {
         Some(looks.begun)
     }
 
-    /// Ends a look, with the news since it began.
-    pub(crate) fn finish(&self, look: u64, news: News) {
+    /// Ends a look, with the news since it began. Others may rely on it for a while.
+    pub(crate) fn finish(&self, look: u64, news: News, fresh_until: TimestampMs) {
         let mut looks = self.lock();
         if look > looks.finished {
             looks.finished = look;
             looks.news = Some(news);
+            looks.fresh_until = fresh_until;
         }
+    }
+
+    /// A look that nobody was told of found nothing. It counts like any other, unless one goes on that knows better.
+    pub(crate) fn saw_nothing(&self, news: &News, fresh_until: TimestampMs) {
+        let mut looks = self.lock();
+        if looks.finished == looks.begun {
+            let begun = looks.begun + 1;
+            *looks = Looks { begun, finished: begun, news: Some(news.clone()), fresh_until };
+        }
+    }
+
+    /// The news since the latest look of the group, if that found nothing, nothing has happened since, and it is not long ago: to look again
+    /// would be in vain.
+    pub(crate) fn quiet_since(&self, now: TimestampMs) -> Option<News> {
+        let looks = self.looks();
+        let is_fresh = looks.finished == looks.begun && !looks.fresh_until.is_due(now);
+        looks.news.filter(|news| is_fresh && news.clone().now_or_never().is_none())
     }
 }
 
@@ -177,7 +198,6 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use ff_core::TimestampMs;
     use ff_core::capability::RequirementClass;
     use ff_core::ids::ExecutionKind;
 
@@ -220,11 +240,33 @@ mod tests {
         let first = places[0].begin(None).unwrap();
         assert_eq!(places[1].begin(Some(first)), Some(first + 1));
         assert_eq!(places[2].begin(Some(first)), None);
-        places[1].finish(first + 1, old_news());
-        places[0].finish(first, std::future::pending().boxed().shared());
+        places[1].finish(first + 1, old_news(), TimestampMs(9));
+        places[0].finish(first, std::future::pending().boxed().shared(), TimestampMs(9));
         let looks = places[2].looks();
         assert_eq!((looks.begun, looks.finished), (first + 1, first + 1));
         assert!(looks.news.unwrap().now_or_never().is_some(), "the later look knows better");
+    }
+
+    #[test]
+    fn what_one_saw_holds_for_those_in_line_for_a_while_and_until_something_happens() {
+        let turnstile = Turnstile::default();
+        let (lane, nothing) = (lane("fast"), set(&[]));
+        let seeker = Seeker { lane: &lane, capabilities: &nothing, namespaces: None, kinds: None };
+        let (one, other) = (turnstile.join(seeker), turnstile.join(seeker));
+        assert!(other.quiet_since(TimestampMs(0)).is_none(), "nobody has looked");
+        let (happens, news) = futures_channel();
+        let look = one.begin(None).unwrap();
+        assert!(other.quiet_since(TimestampMs(0)).is_none(), "the look goes on");
+        one.finish(look, news, TimestampMs(100));
+        assert!(other.quiet_since(TimestampMs(99)).is_some());
+        assert!(other.quiet_since(TimestampMs(100)).is_none(), "it is long ago");
+        happens.send(()).unwrap();
+        assert!(other.quiet_since(TimestampMs(99)).is_none(), "something has happened");
+    }
+
+    fn futures_channel() -> (tokio::sync::oneshot::Sender<()>, News) {
+        let (happens, news) = tokio::sync::oneshot::channel::<()>();
+        (happens, async { drop(news.await) }.boxed().shared())
     }
 
     #[test]

@@ -38,10 +38,9 @@ pub use poison::FailingItem;
 pub(crate) use poison::Poison;
 
 use crate::engine::Engine;
-use crate::index::{Bounds, DueKind, Index, Position};
+use crate::index::{DueKind, Index};
 use crate::records::Record;
 use crate::store::Store;
-use crate::verbs::list_all;
 
 /// Events one pass may drop.
 const EVENTS_TRIMMED_MAX: usize = 1000;
@@ -94,9 +93,7 @@ pub(crate) async fn first_after<S: Store>(
     indexes: &[Index],
     after: Option<TimestampMs>,
 ) -> Result<Option<TimestampMs>> {
-    let bounds = Bounds::first(1).after(after.map(|at| Position::end_of(at.0)));
-    let first = list_all(&engine.store, indexes, &bounds).await?;
-    Ok(first.first().map(|found| TimestampMs(found.position.major)))
+    Ok(engine.store.lowest(indexes, after.map(|at| at.0)).await?.map(TimestampMs))
 }
 
 /// The time `ms` before `now`.

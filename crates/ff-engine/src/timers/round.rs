@@ -25,7 +25,7 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    pub(super) fn begin(now: TimestampMs) -> Self {
+    pub(crate) fn begin(now: TimestampMs) -> Self {
         Self { began_at: now, looked_at: 0, has_changed: false, look_at: None, place: None }
     }
 

@@ -7,7 +7,7 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 
 use crate::engine::Engine;
-use crate::index::{Bounds, Index, Position};
+use crate::index::{Index, Position};
 use crate::key::Key;
 use crate::records::{Continuation, ContinuationWork};
 use crate::scheduler::parking::{free_routes, held_routes, parked_routes};
@@ -34,7 +34,7 @@ pub(crate) async fn open_route<S: Store>(
 ) -> Result<()> {
     for lane in lanes {
         let parked = parked_for(engine, Newcomer { namespace, lane, capabilities, kinds }).await?;
-        if parked.is_empty() || engine.store.list(&parked, &Bounds::first(1)).await?.is_empty() {
+        if parked.is_empty() || engine.store.lowest(&parked, None).await?.is_none() {
             continue;
         }
         let now = engine.store.now().await?;

@@ -4,6 +4,7 @@ mod board;
 mod builder;
 mod claiming;
 mod driver;
+mod heart;
 mod keeping;
 mod presence;
 pub(crate) mod reporting;
@@ -144,7 +145,7 @@ impl RunningWorker {
             tokio::spawn(claimer.run())
         });
         let claimers = claimers.collect();
-        let beating = tokio::spawn(presence::beat(Arc::clone(&shared)));
+        let beating = tokio::spawn(heart::beat(Arc::clone(&shared)));
         let watching = tokio::spawn(board::watch(Arc::clone(&shared), Arc::clone(&board)));
         info!(worker = %shared.worker_id, instance = %shared.instance_id, lanes = ?shared.lanes, "worker started");
         Self { shared, board, tasks, stopping, abandoned, claimers, beating, watching }

@@ -1,8 +1,6 @@
-//! Being known: registration, heartbeats and leaving.
+//! Being known: registration and leaving.
 
-use std::sync::Arc;
-
-use ff_core::backend::workers::{HeartbeatWorkerArgs, HeartbeatWorkerOutcome, MarkWorkerDeadArgs, RegisterWorkerArgs};
+use ff_core::backend::workers::{MarkWorkerDeadArgs, RegisterWorkerArgs};
 use ff_core::error::EngineError;
 use tracing::warn;
 
@@ -21,25 +19,6 @@ pub(super) async fn register(shared: &Shared) -> Result<(), EngineError> {
         liveness_ttl_ms: millis(shared.liveness_ttl),
     };
     shared.backend.register_worker(args).await.map(|_| ())
-}
-
-/// Beats for as long as the worker lives.
-pub(super) async fn beat(shared: Arc<Shared>) {
-    loop {
-        tokio::time::sleep(shared.liveness_ttl / 3).await;
-        if let Err(error) = beat_once(&shared).await {
-            warn!(%error, "a heartbeat failed");
-        }
-    }
-}
-
-async fn beat_once(shared: &Shared) -> Result<(), EngineError> {
-    let args =
-        HeartbeatWorkerArgs { worker_instance_id: shared.instance_id.clone(), namespace: shared.namespace.clone() };
-    match shared.backend.heartbeat_worker(args).await? {
-        HeartbeatWorkerOutcome::Refreshed { .. } => Ok(()),
-        HeartbeatWorkerOutcome::NotRegistered => register(shared).await,
-    }
 }
 
 /// Says goodbye, so that nobody counts on this worker any more.

@@ -23,6 +23,9 @@ const UNHEARD_MS: u64 = 50;
 /// A look that takes longer counts as one that nobody goes on with.
 const STUCK_MS: u64 = 1_000;
 
+/// For so long a claim that waits relies on what another one saw that looks for the same, unless there are news.
+const FRESH_MS: u64 = 30_000;
+
 /// Takes up to `count` executions; waits as long as the policy says while there is none.
 pub(super) async fn claim<S: Store>(
     engine: &Engine<S>,
@@ -48,16 +51,18 @@ pub(super) async fn claim<S: Store>(
         capabilities: capabilities.tokens.clone(),
     };
     let prize = Prize::Lease { ttl_ms: policy.lease_ttl_ms };
-    let deadline = match policy.max_wait_ms {
+    let deadline = match policy.max_wait_ms.filter(|ms| *ms > 0) {
         Some(ms) => Some(engine.store.now().await?.plus(ms)),
         None => None,
     };
     let claim = Claim { engine, seeker, holder, prize, count, deadline };
-    // Who does not wait needs no news.
-    let news = if claim.deadline.is_some() { claim.listen() } else { old_news() };
-    let caught = match claim.look(news).await? {
-        Look::Caught(caught) => caught,
-        Look::Nothing { news } => claim.wait(news).await?,
+    let caught = match claim.deadline {
+        Some(deadline) => claim.look_and_wait(deadline).await?,
+        // Who does not wait needs no news.
+        None => match claim.look(old_news()).await? {
+            Look::Caught(caught) => caught,
+            Look::Nothing { .. } => Vec::new(),
+        },
     };
     handles(engine, caught)
 }
@@ -129,31 +134,41 @@ impl<S: Store> Claim<'_, S> {
     async fn look_from(&self, place: &Place<'_>, after: Option<u64>) -> Result<Option<Look>> {
         let news = self.listen();
         let Some(number) = place.begin(after) else { return Ok(None) };
+        let fresh_until = self.engine.store.now().await?.plus(FRESH_MS);
         let look = self.look(news).await?;
         let left = match &look {
             Look::Caught(_) => old_news(),
             Look::Nothing { news } => news.clone(),
         };
-        place.finish(number, left);
+        place.finish(number, left, fresh_until);
         Ok(Some(look))
     }
 
-    /// Waits as long as there is time. Of all who wait for the same work only one hunts at each news; when it leaves, the next one
-    /// looks at once, and misses nothing that came in between.
-    async fn wait(&self, mut news: News) -> Result<Vec<Catch>> {
-        let Some(deadline) = self.deadline else { return Ok(Vec::new()) };
+    /// Looks once, unless somebody has just done so who looks for the same, then waits.
+    async fn look_and_wait(&self, deadline: TimestampMs) -> Result<Vec<Catch>> {
+        let now = self.engine.store.now().await?;
         let place = self.engine.turnstile.join(self.seeker);
-        let _turn = match place.turn_now() {
-            Some(turn) => {
-                // The first try was a look as good as any.
-                if let Some(number) = place.begin(None) {
-                    place.finish(number, news.clone());
-                }
-                turn
+        if let Some(news) = place.quiet_since(now) {
+            return self.wait(place, news, deadline).await;
+        }
+        match self.look(self.listen()).await? {
+            Look::Caught(caught) => Ok(caught),
+            Look::Nothing { news } => {
+                place.saw_nothing(&news, now.plus(FRESH_MS));
+                self.wait(place, news, deadline).await
             }
+        }
+    }
+
+    /// Waits as long as there is time. Of all who wait for the same work only one hunts at each news; when it leaves, the next one
+    /// looks at once if anything has happened since the latest look, and so misses nothing that came in between.
+    async fn wait(&self, place: Place<'_>, mut news: News, deadline: TimestampMs) -> Result<Vec<Catch>> {
+        let _turn = match place.turn_now() {
+            Some(turn) => turn,
             None => match self.stand_in_line(&place, deadline).await? {
                 Line::Turn(turn) => {
-                    news = old_news();
+                    let now = self.engine.store.now().await?;
+                    news = place.quiet_since(now).unwrap_or_else(old_news);
                     turn
                 }
                 Line::Caught(caught) => return Ok(caught),
@@ -161,9 +176,11 @@ impl<S: Store> Claim<'_, S> {
             },
         };
         while !deadline.is_due(self.engine.store.now().await?) {
-            // Whoever runs out of time looks once more.
-            if matches!(self.until(news, deadline).await, Wait::Closing) {
-                return Err(closing::<S>());
+            match self.until(news.clone(), deadline).await {
+                Wait::Closing => return Err(closing::<S>()),
+                // Without news there is nothing that the latest look did not see.
+                Wait::TimeOut if news.now_or_never().is_none() => return Ok(Vec::new()),
+                Wait::TimeOut | Wait::Over(()) => {}
             }
             news = match self.look_from(&place, None).await? {
                 Some(Look::Caught(caught)) => return Ok(caught),

@@ -196,8 +196,7 @@ async fn fifty_idle_claims_cost_one_hunt_per_news() {
     let scene = Scene::open().await;
     let mut claims: FuturesUnordered<_> = (0..50).map(|_| scene.claim(60_000)).collect();
     assert!(settle(&mut claims).await.is_empty());
-    // The first try of each, and those in line know no better than the one who hunts.
-    assert_eq!(scene.hunts(), 50);
+    assert_eq!(scene.hunts(), 1, "what the first one saw holds for all");
     for _ in 0..3 {
         scene.submit("bill").await;
         assert!(settle(&mut claims).await.is_empty());
@@ -221,7 +220,7 @@ async fn a_hunter_that_is_dropped_passes_its_turn_on() {
     assert!(hunter.as_mut().now_or_never().is_none());
     let mut in_line: FuturesUnordered<_> = [scene.claim(60_000)].into_iter().collect();
     assert!(settle(&mut in_line).await.is_empty());
-    assert_eq!(scene.hunts(), 2);
+    assert_eq!(scene.hunts(), 1);
     // It does not get to hear of this.
     scene.submit("mail").await;
     assert!(settle(&mut in_line).await.is_empty());
@@ -240,7 +239,7 @@ async fn a_hunter_that_nobody_polls_holds_up_nobody_for_long() {
     assert!(hunter.as_mut().now_or_never().is_none());
     let mut in_line: FuturesUnordered<_> = (0..10).map(|_| scene.claim(60_000)).collect();
     assert!(settle(&mut in_line).await.is_empty());
-    assert_eq!(scene.hunts(), 11);
+    assert_eq!(scene.hunts(), 1);
     for _ in 0..3 {
         scene.submit("mail").await;
     }
@@ -315,16 +314,33 @@ async fn each_claim_in_line_has_a_deadline_of_its_own() {
     claims.push(scene.claim(1_000));
     claims.push(scene.claim(20_000));
     assert!(settle(&mut claims).await.is_empty());
-    assert_eq!(scene.hunts(), 3);
+    assert_eq!(scene.hunts(), 1);
     scene.clock.advance(1_000);
     assert_eq!(settle(&mut claims).await, [None]);
     assert_eq!(scene.hunts(), 0, "somebody else hunts for it");
     scene.clock.advance(9_000);
     assert_eq!(settle(&mut claims).await, [None]);
-    assert_eq!(scene.hunts(), 2, "a last look, and the next one at once");
+    assert_eq!(scene.hunts(), 0, "nothing has happened since the first look");
     scene.submit("mail").await;
     assert!(matches!(settle(&mut claims).await[..], [Some(_)]));
     assert_eq!(scene.engine.turnstile.groups(), 0);
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_again_and_again_looks_once_in_a_while() {
+    let scene = Scene::open().await;
+    let mut other: FuturesUnordered<_> = [scene.claim(10 * FRESH_MS)].into_iter().collect();
+    assert!(settle(&mut other).await.is_empty());
+    scene.hunts();
+    for _ in 0..4 {
+        let mut again: FuturesUnordered<_> = [scene.claim(FRESH_MS / 4)].into_iter().collect();
+        assert!(settle(&mut again).await.is_empty());
+        scene.clock.advance(FRESH_MS / 4);
+        assert_eq!(settle(&mut again).await, [None]);
+    }
+    assert_eq!(scene.hunts(), 0);
+    assert_eq!(scene.claim(1).now_or_never().map(Result::unwrap), None);
+    assert_eq!(scene.hunts(), 1, "nobody has looked for a while");
 }
 
 #[tokio::test]

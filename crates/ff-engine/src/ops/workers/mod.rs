@@ -1,5 +1,7 @@
 //! The registry of live worker processes.
 
+pub(crate) mod pulse;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
@@ -16,11 +18,11 @@ use ff_core::partition::{Partition, of_worker};
 use ff_core::state::LaneState;
 use ff_core::{EngineError, Result};
 
-use super::check_duration;
 use crate::engine::Engine;
 use crate::event::{Event, EventBody, WorkerChange};
 use crate::index::{Bounds, Index, Position, pair_bytes};
 use crate::key::Key;
+use crate::ops::check_duration;
 use crate::records::{Lane, Worker};
 use crate::store::{Op, Store, Tx};
 use crate::timers::routes::open_route;
@@ -42,11 +44,10 @@ impl<S: Store> Workers for Engine<S> {
     }
 
     async fn heartbeat_worker(&self, args: HeartbeatWorkerArgs) -> Result<HeartbeatWorkerOutcome> {
-        let Some(worker) = self.run(Heartbeat { args }).await? else {
-            return Ok(HeartbeatWorkerOutcome::NotRegistered);
-        };
-        open_route(self, &worker.namespace, &worker.lanes, &worker.capabilities, worker.kinds.as_ref()).await?;
-        Ok(HeartbeatWorkerOutcome::Refreshed { next_expiry_ms: worker.expires_at() })
+        Ok(match pulse::beat(self, args).await? {
+            Some(worker) => HeartbeatWorkerOutcome::Refreshed { next_expiry_ms: worker.expires_at() },
+            None => HeartbeatWorkerOutcome::NotRegistered,
+        })
     }
 
     async fn mark_worker_dead(&self, args: MarkWorkerDeadArgs) -> Result<MarkWorkerDeadOutcome> {
