@@ -42,7 +42,8 @@ test: began := $(shell date +%s)
 test: ## everything: tools, check, tests, the long runs of stores, documentation examples, outcome coverage, a short simulation
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
-	$(call stage,tests,cargo nextest run --locked --workspace)
+	# The suite comes later, in all its forms in one process.
+	$(call stage,tests,cargo nextest run --locked --workspace -E 'not binary(conformance)')
 	$(call stage,examples,$(MAKE) --no-print-directory examples)
 	$(call stage,layers,$(MAKE) --no-print-directory layers)
 	$(call stage,sqlite suite,$(MAKE) --no-print-directory sqlite-suite)

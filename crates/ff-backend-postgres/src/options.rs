@@ -15,7 +15,7 @@ use crate::tls::Tls;
 const CONNECTIONS: usize = 16;
 
 /// Connections that commit beside each other, unless told otherwise.
-const WRITERS: usize = 4;
+const WRITERS: usize = 2;
 
 /// How long a host may take to answer the first packet, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use crate::address::{Address, Satellite, Stored};
 use crate::error::explain;
 use crate::indexes::Place;
 use crate::session::Session;
-use crate::tables::{self, Beside, Entered, Facts};
+use crate::tables::{self, Along, Beside, Bring, Entered, Facts};
 
 /// A connection that reads.
 pub(crate) struct View {
@@ -75,31 +75,31 @@ impl View {
     }
 
     async fn list_one(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
-        let entered = self.entered(index, bounds, true).await?;
+        let entered = self.entered(index, bounds, Bring::Rows).await?;
         let without_row: Vec<Key> =
-            entered.iter().filter(|entered| entered.row.is_none()).map(|entered| entered.key.clone()).collect();
+            entered.iter().filter(|entered| entered.row().is_none()).map(|entered| entered.key.clone()).collect();
         let facts = self.facts(&without_row).await?;
         let mut out = Vec::with_capacity(entered.len());
-        for Entered { position, key, row } in entered {
-            let found = match row {
-                Some(row) => Some(row.record.clone()?),
-                None => record(&facts, &key)?,
+        for Entered { position, key, along } in entered {
+            let found = match along {
+                Along::Row(row) => Some(row.record.clone()?),
+                Along::Nothing | Along::Version(_) => record(&facts, &key)?,
             };
             out.extend(found.map(|record| Listed { index: index.clone(), position, record }));
         }
         Ok(out)
     }
 
-    async fn entered(&self, index: &Index, bounds: &Bounds, with_rows: bool) -> Result<Vec<Entered>> {
-        let rows = self.session.query(&tables::list(index, bounds, with_rows)).await.map_err(explain)?;
-        let mut page = tables::listed(index, &rows, with_rows)?;
+    async fn entered(&self, index: &Index, bounds: &Bounds, bring: Bring) -> Result<Vec<Entered>> {
+        let rows = self.session.query(&tables::list(index, bounds, bring)).await.map_err(explain)?;
+        let mut page = tables::listed(index, &rows, bring)?;
         if let Place::Keys(range) = Place::of(index)
             && let Some((position, key)) = range.first
             && bounds.contains(&position)
             && self.stands_beside(&key).await?
         {
             let at = if bounds.reverse { page.len() } else { 0 };
-            page.insert(at, Entered { position, key, row: None });
+            page.insert(at, Entered { position, key, along: Along::Nothing });
             page.truncate(bounds.limit);
         }
         Ok(page)
@@ -112,7 +112,7 @@ impl View {
 
     /// Keys of an index.
     pub(crate) async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
-        let entered = async { self.entered(index, bounds, false).await };
+        let entered = async { self.entered(index, bounds, Bring::Nothing).await };
         let page = if matches!(Place::of(index), Place::Keys(_)) {
             self.at_one_moment(entered).await?
         } else {

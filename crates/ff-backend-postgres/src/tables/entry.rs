@@ -5,7 +5,7 @@ use ff_engine::codec::encode_index;
 use ff_engine::index::{Bounds, Entry, Position};
 use tokio_postgres::Row;
 
-use super::{Entered, cell, readable};
+use super::{Along, Entered, cell, readable};
 use crate::session::Step;
 use crate::short::short;
 
@@ -31,7 +31,7 @@ pub(crate) fn list(list: &[u8], bounds: &Bounds) -> Step {
 /// One row of [`list`].
 pub(crate) fn entered(row: &Row) -> Result<Entered> {
     let tie: &[u8] = cell(row, 1)?;
-    Ok(Entered { position: Position::new(cell(row, 0)?, tie), key: readable(cell(row, 2)?)?, row: None })
+    Ok(Entered { position: Position::new(cell(row, 0)?, tie), key: readable(cell(row, 2)?)?, along: Along::Nothing })
 }
 
 /// How many entries a list has.

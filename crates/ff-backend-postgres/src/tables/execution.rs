@@ -9,7 +9,7 @@ use postgres_types::ToSql;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{Entered, cell};
+use super::{Along, Bring, Entered, cell};
 use crate::address::{Cell, Satellite, Stored};
 use crate::error::corrupt;
 use crate::indexes::{Columns, Query};
@@ -97,13 +97,20 @@ pub(crate) fn load(ids: &[ExecutionId]) -> Step {
     .with(uuids)
 }
 
-/// What stands in an index, with the rows if they are wanted.
-pub(crate) fn list(columns: &Columns, bounds: &Bounds, with_rows: bool) -> Step {
+/// What stands in an index, with as much of the rows as is wanted.
+pub(crate) fn list(columns: &Columns, bounds: &Bounds, bring: Bring) -> Step {
     let (number, table) = (columns.number(), columns.table);
-    let mut query = Query::new(match (with_rows, table) {
-        (false, _) => format!("SELECT {number}, i.partition, i.uuid FROM {{s}}.{table} i"),
-        (true, "execution") => format!("SELECT {number}, {} FROM {{s}}.execution i", row_columns("i")),
-        (true, _) => format!(
+    let mut query = Query::new(match (bring, table) {
+        (Bring::Nothing, _) => format!("SELECT {number}, i.partition, i.uuid FROM {{s}}.{table} i"),
+        (Bring::Versions, "execution") => {
+            format!("SELECT {number}, i.partition, i.uuid, i.version FROM {{s}}.execution i")
+        }
+        (Bring::Versions, _) => format!(
+            "SELECT {number}, i.partition, i.uuid, e.version FROM {{s}}.{table} i
+             JOIN {{s}}.execution e ON e.partition = i.partition AND e.uuid = i.uuid"
+        ),
+        (Bring::Rows, "execution") => format!("SELECT {number}, {} FROM {{s}}.execution i", row_columns("i")),
+        (Bring::Rows, _) => format!(
             "SELECT {number}, {} FROM {{s}}.{table} i
              JOIN {{s}}.execution e ON e.partition = i.partition AND e.uuid = i.uuid",
             row_columns("e")
@@ -114,15 +121,17 @@ pub(crate) fn list(columns: &Columns, bounds: &Bounds, with_rows: bool) -> Step 
 }
 
 /// One row of [`list`].
-pub(crate) fn entered(row: &Row, with_rows: bool) -> Result<Entered> {
+pub(crate) fn entered(row: &Row, bring: Bring) -> Result<Entered> {
     let major = cell(row, 0)?;
-    let (id, stored) = if with_rows {
-        let (id, stored) = read(row, 1)?;
-        (id, Some(stored.into()))
-    } else {
-        (id_of(row, 1)?, None)
+    let (id, along) = match bring {
+        Bring::Nothing => (id_of(row, 1)?, Along::Nothing),
+        Bring::Versions => (id_of(row, 1)?, Along::Version(cell(row, 3)?)),
+        Bring::Rows => {
+            let (id, stored) = read(row, 1)?;
+            (id, Along::Row(stored.into()))
+        }
     };
-    Ok(Entered { position: Position::of(major, id), key: Key::execution(id), row: stored })
+    Ok(Entered { position: Position::of(major, id), key: Key::execution(id), along })
 }
 
 /// How many stand in an index.

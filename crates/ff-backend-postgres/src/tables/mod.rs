@@ -24,12 +24,38 @@ use ff_engine::hash::HashMap;
 /// What rows hold, by where they are; none for those that are not there.
 pub(crate) type Facts = HashMap<Address, Option<Arc<Stored>>>;
 
-/// What stands in an index: where, which record, and its row if that came along.
+/// What stands in an index: where, which record, and what came along of its row.
 #[derive(Clone, Debug)]
 pub(crate) struct Entered {
     pub(crate) position: Position,
     pub(crate) key: Key,
-    pub(crate) row: Option<Arc<Stored>>,
+    pub(crate) along: Along,
+}
+
+impl Entered {
+    /// Its row, if that came along.
+    pub(crate) const fn row(&self) -> Option<&Arc<Stored>> {
+        match &self.along {
+            Along::Row(stored) => Some(stored),
+            Along::Nothing | Along::Version(_) => None,
+        }
+    }
+}
+
+/// What came along of a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Along {
+    Nothing,
+    Version(i64),
+    Row(Arc<Stored>),
+}
+
+/// How much of the rows is to come along with a list. Lists that are not of executions bring what they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bring {
+    Nothing,
+    Versions,
+    Rows,
 }
 
 /// Reads rows, in one round trip.
@@ -69,25 +95,25 @@ fn split(addresses: &[Address]) -> (Vec<ExecutionId>, Vec<Key>) {
 }
 
 /// The statement that lists an index.
-pub(crate) fn list(index: &Index, bounds: &Bounds, with_rows: bool) -> Step {
+pub(crate) fn list(index: &Index, bounds: &Bounds, bring: Bring) -> Step {
     match Place::of(index) {
-        Place::Columns(columns) => execution::list(&columns, bounds, with_rows),
+        Place::Columns(columns) => execution::list(&columns, bounds, bring),
         Place::Keys(range) => record::list(&range, bounds),
         Place::Rows(list) => entry::list(&list, bounds),
     }
 }
 
 /// What a statement of [`list`] found. The one record of a list that stands in the row of its execution is not among it.
-pub(crate) fn listed(index: &Index, rows: &[Row], with_rows: bool) -> Result<Vec<Entered>> {
+pub(crate) fn listed(index: &Index, rows: &[Row], bring: Bring) -> Result<Vec<Entered>> {
     match Place::of(index) {
-        Place::Columns(_) => rows.iter().map(|row| execution::entered(row, with_rows)).collect(),
+        Place::Columns(_) => rows.iter().map(|row| execution::entered(row, bring)).collect(),
         Place::Keys(range) => {
             let mut out = Vec::with_capacity(rows.len());
             for row in rows {
                 let bytes: &[u8] = cell(row, 0)?;
                 if let Some(position) = range.position(bytes) {
                     let (key, stored) = record::read(row)?;
-                    out.push(Entered { position, key, row: Some(Arc::new(stored)) });
+                    out.push(Entered { position, key, along: Along::Row(Arc::new(stored)) });
                 }
             }
             Ok(out)

@@ -24,7 +24,7 @@ use super::hand::Hand;
 use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
-use crate::tables::{self, Entered, Facts};
+use crate::tables::{self, Along, Bring, Entered, Facts};
 use ff_engine::hash::{HashMap, HashSet};
 
 /// Heads that are read at once for all who look for work, unless one of them wants more.
@@ -118,6 +118,8 @@ pub(super) struct Batch {
     /// How many operations look for work.
     seekers: usize,
     hand: Hand,
+    /// Whether rows come along with queues.
+    brings_rows: bool,
     /// Whether a decision depends on something that no version tells of.
     is_guess: AtomicBool,
 }
@@ -139,8 +141,10 @@ impl Batch {
         newborn: HashSet<ExecutionId>,
         seekers: usize,
         hand: Hand,
+        brings_rows: bool,
     ) -> Self {
-        Self { now, state: Mutex::default(), cache, taken, newborn, seekers, hand, is_guess: AtomicBool::new(false) }
+        let is_guess = AtomicBool::new(false);
+        Self { now, state: Mutex::default(), cache, taken, newborn, seekers, hand, brings_rows, is_guess }
     }
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
@@ -298,7 +302,7 @@ impl Batch {
 
     /// Asks for what will be needed; says whether that is anything.
     pub(super) fn foresee(&self, foresight: &Foresight) -> bool {
-        let Looked { lists, rows } = foresight.looked();
+        let Looked { lists, rows, .. } = foresight.looked();
         let mut state = self.lock();
         for (index, bounds) in lists {
             let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
@@ -324,7 +328,8 @@ impl Batch {
     pub(super) async fn read(&self, session: &Session) -> Result<()> {
         let wanted = std::mem::take(&mut self.lock().wanted);
         let rows: Vec<Address> = wanted.rows.into_iter().collect::<HashSet<_>>().into_iter().collect();
-        let steps: Vec<_> = wanted.pages.iter().map(|(index, bounds, _)| tables::list(index, bounds, true)).collect();
+        let steps: Vec<_> =
+            wanted.pages.iter().map(|(index, bounds, _)| tables::list(index, bounds, self.bring(index))).collect();
         let load = async { if rows.is_empty() { Ok(Facts::default()) } else { tables::load(session, &rows).await } };
         let list = async {
             if steps.is_empty() { Ok(Vec::new()) } else { session.run(Frame::None, &steps).await.map_err(explain) }
@@ -338,7 +343,7 @@ impl Batch {
             }
         }
         for ((index, bounds, reader), rows) in wanted.pages.into_iter().zip(pages) {
-            let page = tables::listed(&index, &rows, true);
+            let page = tables::listed(&index, &rows, self.bring(&index));
             if let Ok(page) = &page {
                 self.learn(page);
             }
@@ -364,16 +369,39 @@ impl Batch {
         }
     }
 
-    /// Rows that came along with a list.
+    /// What is to come along with a list: of queues only versions, if the rows are likely to be remembered.
+    const fn bring(&self, index: &Index) -> Bring {
+        match index {
+            Index::Eligible(..) if self.cache.is_some() && !self.brings_rows => Bring::Versions,
+            _ => Bring::Rows,
+        }
+    }
+
+    /// Rows that came along with a list, or are remembered in the version that did.
     fn learn(&self, page: &[Entered]) {
         let mut state = self.lock();
         for entered in page {
-            if let Some(stored) = &entered.row {
-                let address = match entered.key.name {
-                    Name::Execution(id) => Address::Execution(id),
-                    _ => Address::Record(entered.key.clone()),
-                };
-                state.facts.entry(address).or_insert_with(|| Some(Arc::clone(stored)));
+            let address = Address::of(&entered.key);
+            let remembered = |version: i64| {
+                let stored = self.cache.as_ref()?.get(&address)??;
+                (stored.version == version).then_some(stored)
+            };
+            let stored = match &entered.along {
+                Along::Nothing => None,
+                Along::Version(version) => {
+                    let stored = remembered(*version);
+                    *state.looked.hits_and_misses(stored.is_some()) += 1;
+                    stored
+                }
+                Along::Row(stored) => {
+                    if matches!(address, Address::Execution(_)) {
+                        *state.looked.hits_and_misses(remembered(stored.version).is_some()) += 1;
+                    }
+                    Some(Arc::clone(stored))
+                }
+            };
+            if let Some(stored) = stored {
+                state.facts.entry(address).or_insert(Some(stored));
             }
         }
     }

@@ -140,7 +140,15 @@ impl Desk {
         let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
         let places = taken.into_iter().flat_map(Places::keys).copied().collect();
         let hand = self.hands.open();
-        let batch = Arc::new(Batch::new(shared.clock.now(), cache, places, newborn, seekers, hand));
+        let batch = Arc::new(Batch::new(
+            shared.clock.now(),
+            cache,
+            places,
+            newborn,
+            seekers,
+            hand,
+            self.foresight.brings_rows(),
+        ));
         let spoiled = |error| match error {
             EngineError::Transport { .. } => Failure::Lost(error),
             _ => Failure::Refused(error),

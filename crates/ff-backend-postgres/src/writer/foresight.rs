@@ -16,6 +16,14 @@ const MOST: usize = 64;
 pub(super) struct Looked {
     pub(super) lists: Vec<(Index, Bounds)>,
     pub(super) rows: Vec<Address>,
+    /// How many rows of queues were remembered as they are, and how many were not.
+    remembered: [usize; 2],
+}
+
+impl Looked {
+    pub(super) const fn hits_and_misses(&mut self, is_hit: bool) -> &mut usize {
+        if is_hit { &mut self.remembered[0] } else { &mut self.remembered[1] }
+    }
 }
 
 /// What will be read.
@@ -29,6 +37,12 @@ impl Foresight {
         looked.lists.truncate(MOST);
         looked.rows.truncate(MOST);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = looked;
+    }
+
+    /// Whether rows of queues are better read with them than looked for in what is remembered.
+    pub(super) fn brings_rows(&self) -> bool {
+        let [hits, misses] = self.0.lock().unwrap_or_else(PoisonError::into_inner).remembered;
+        misses > hits
     }
 
     pub(super) fn looked(&self) -> Looked {

@@ -17,7 +17,7 @@ use super::batch::{Batch, Decision, stored_key};
 use super::changes;
 use crate::address::{Address, Satellite};
 use crate::indexes::Place;
-use crate::tables::{self, Beside, Entered};
+use crate::tables::{self, Along, Beside, Entered};
 
 pub(super) struct PostgresTx {
     batch: Arc<Batch>,
@@ -134,7 +134,7 @@ impl PostgresTx {
             self.prepare(std::slice::from_ref(&key)).await?;
             if self.stands_beside(&key) {
                 let at = if bounds.reverse { page.len() } else { 0 };
-                page.insert(at, Entered { position, key, row: None });
+                page.insert(at, Entered { position, key, along: Along::Nothing });
                 page.truncate(bounds.limit);
             }
         }
