@@ -37,12 +37,12 @@ install = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-21s %s\n", $$1, $$2 }'
 
+# The suite is left to its own stages, which play it in all its forms in one process.
 .PHONY: test
 test: began := $(shell date +%s)
 test: ## everything: tools, check, tests, the long runs of stores, documentation examples, outcome coverage, a short simulation
 	$(call stage,tools,$(MAKE) --no-print-directory tools)
 	$(call stage,check,$(MAKE) --no-print-directory check)
-	# The suite comes later, in all its forms in one process.
 	$(call stage,tests,cargo nextest run --locked --workspace -E 'not binary(conformance)')
 	$(call stage,examples,$(MAKE) --no-print-directory examples)
 	$(call stage,layers,$(MAKE) --no-print-directory layers)
