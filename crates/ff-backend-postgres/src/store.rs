@@ -71,7 +71,7 @@ impl PostgresStore {
     /// A pool hears no notifications. Options with a URL, which must lead to the same database, are used for one connection beside the pool that
     /// does; everything else in that URL, and how many connections there may be, is the pool's affair. With
     /// [`PostgresOptions::without_url`] there is no such connection: what this process commits wakes who waits here at once, as ever, but what
-    /// other processes commit is noticed only every 20 seconds.
+    /// other processes commit is noticed only every 30 seconds.
     ///
     /// # Errors
     /// As for [`PostgresStore::connect`], and `InvalidInput` for a URL that leads to another database.
@@ -151,7 +151,7 @@ impl Store for PostgresStore {
 
     async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
         let session = self.shared.session().await?;
-        let (horizon, extent) = extent(&session).await?;
+        let (horizon, extent) = extent(&session, numbered::number(Self::TAG, after).ok()).await?;
         let cursor = |sequence| numbered::cursor(Self::TAG, sequence);
         let after = numbered::resume(Self::TAG, after, extent)?;
         let mut events = Vec::new();
@@ -179,7 +179,7 @@ impl Store for PostgresStore {
 
     async fn trim_events(&self, before: TimestampMs, limit: usize) -> Result<usize> {
         let session = self.shared.session().await?;
-        let (horizon, _) = extent(&session).await?;
+        let (horizon, _) = extent(&session, None).await?;
         let rows = session.query(&tables::event::trim(before, horizon, limit)).await.map_err(explain)?;
         let count = rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).and_then(tables::number)?;
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
@@ -216,9 +216,9 @@ impl Store for PostgresStore {
     }
 }
 
-/// Up to where nothing is missing, and what is left of the log up to there.
-async fn extent(session: &Session) -> Result<(u64, Extent)> {
-    let rows = session.query(&tables::event::horizon()).await.map_err(explain)?;
+/// Up to where nothing is missing, and what is left of the log up to there. A reader knows that nothing is missing up to its cursor.
+async fn extent(session: &Session, known: Option<u64>) -> Result<(u64, Extent)> {
+    let rows = session.query(&tables::event::horizon(known)).await.map_err(explain)?;
     let horizon = rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).and_then(tables::number)?;
     let rows = session.query(&tables::event::extent(horizon)).await.map_err(explain)?;
     let Some(row) = rows.first() else { return Ok((horizon, Extent { trimmed: 0, last: 0 })) };

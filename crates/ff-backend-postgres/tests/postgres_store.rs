@@ -4,15 +4,18 @@
 
 mod server;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ff_backend_postgres::{PostgresOptions, PostgresStore};
+use ff_backend_postgres::{Pool, PostgresOptions, PostgresStore};
+use ff_core::cursor::EventCursor;
 use ff_core::ids::{LaneId, Namespace};
 use ff_core::partition::Partition;
 use ff_core::state::{LaneState, PublicState};
 use ff_core::{Result, TimestampMs};
+use ff_engine::event::{Event, EventBody};
 use ff_engine::index::{Bounds, Index, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::{Lane, Record};
@@ -47,6 +50,19 @@ fn lane(number: usize) -> Lane {
     Lane { namespace, lane, state: LaneState::Active, since: TimestampMs(0), reason: String::new() }
 }
 
+fn event(number: usize) -> Event {
+    let (namespace, lane) = name(number);
+    let body = EventBody::LaneStateChanged { lane: lane.to_string(), state: String::new(), reason: String::new() };
+    Event {
+        partition: Partition::GLOBAL,
+        namespace,
+        execution_id: None,
+        tags: BTreeMap::new(),
+        at: TimestampMs(0),
+        body,
+    }
+}
+
 /// Writes a lane, after a wait that has nothing to do with the store, and a read.
 struct Put(usize);
 
@@ -64,6 +80,7 @@ impl Op for Put {
         tokio::task::yield_now().await;
         let others = tx.load(&[key(self.0 + 1_000)]).await?;
         tx.put_record(Record::from(lane(self.0)));
+        tx.emit(event(self.0));
         Ok(known[0].is_none() && others[0].is_none())
     }
 }
@@ -113,9 +130,6 @@ async fn hundreds_of_queues_can_be_looked_at_before_a_read() {
 async fn one_connection_is_enough() {
     let store = PostgresStore::connect(options().connections(1)).await.unwrap();
     let writes = (0..20).map(|number| store.transact(Arc::new(Put(number))));
-    let reads =
-        (0..20).map(|_| store.list(&[Index::Lanes], &Bounds { after: None, until: None, limit: 100, reverse: false }));
-    let _ = reads;
     let (written, _) = in_time(futures_util::future::join(futures_util::future::join_all(writes), async {
         for _ in 0..20 {
             store.list(&[Index::Lanes], &Bounds::first(100)).await.unwrap();
@@ -170,6 +184,26 @@ async fn locks_are_waited_for_before_looking_whatever_the_database_has_as_defaul
     let answers = in_time(futures_util::future::join_all(both)).await;
     let fresh = answers.into_iter().filter(|answer| *answer.as_ref().unwrap()).count();
     assert_eq!(fresh, 20, "of two who write the same, exactly one finds nothing");
+}
+
+#[tokio::test]
+async fn a_writer_that_announces_itself_late_does_not_take_events_back() {
+    let options = options();
+    let store = PostgresStore::connect(options.clone()).await.unwrap();
+    for number in 0..3 {
+        store.transact(Arc::new(Put(number))).await.unwrap();
+    }
+    let seen = store.events(&EventCursor::TAIL, 0).await.unwrap().next;
+    let writer = Pool::connect(&options).await.unwrap().get().await.unwrap();
+    // It read the last number before all of them, and its own will come after them.
+    let announce = "SELECT pg_advisory_lock_shared(~({schema}::regnamespace::oid::integer), 0)"
+        .replace("{schema}", &format!("'{}'", options.schema_name().as_str()));
+    writer.batch_execute(&announce).await.unwrap();
+    assert_eq!(store.events(&seen, 10).await.unwrap().next, seen);
+    store.transact(Arc::new(Put(3))).await.unwrap();
+    assert_eq!(store.events(&seen, 10).await.unwrap().events.len(), 0, "the writer's may come before this one");
+    writer.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    assert_eq!(store.events(&seen, 10).await.unwrap().events.len(), 1);
 }
 
 #[tokio::test]

@@ -105,7 +105,11 @@ pub mod numbered {
         Ok(after)
     }
 
-    fn number(tag: BackendTag, cursor: &EventCursor) -> Result<u64> {
+    /// The number that a cursor carries.
+    ///
+    /// # Errors
+    /// `InvalidInput` for the tail, a cursor of another store, or a truncated one.
+    pub fn number(tag: BackendTag, cursor: &EventCursor) -> Result<u64> {
         match cursor.as_bytes() {
             [first, rest @ ..] if *first == tag.wire_byte() => {
                 let bytes = rest.try_into().map_err(|_| EngineError::invalid("event cursor has the wrong length"))?;

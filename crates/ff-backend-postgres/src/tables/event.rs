@@ -68,8 +68,11 @@ impl Rows {
 }
 
 /// Up to which row nothing is missing. To be asked for before anything is read.
-pub(crate) fn horizon() -> Step {
-    Step::new("SELECT {s}.event_horizon()")
+///
+/// It can fall back a little: a writer may announce itself with a number from before the last look. So whoever got events up to `known`
+/// already knows better.
+pub(crate) fn horizon(known: Option<u64>) -> Step {
+    Step::new("SELECT greatest({s}.event_horizon(), $1)").with(known.map(|event| (event / NUMBERS).cast_signed()))
 }
 
 /// The event up to which the log was trimmed, and the last one up to a row: a number that no event has may be given out again after a
