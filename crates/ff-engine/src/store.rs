@@ -165,7 +165,8 @@ pub trait Store: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<EventPage>> + Send + 'a;
 
-    /// Drops events older than `before`, at most `limit`; says how many.
+    /// Drops events older than `before`, at most `limit`; says how many. A store that keeps several together drops them together, and may
+    /// exceed a limit that is smaller than that.
     fn trim_events(&self, before: TimestampMs, limit: usize) -> impl Future<Output = Result<usize>> + Send + '_;
 
     /// Compares the stored index entries of a partition with those its records declare and repairs differences; says how many

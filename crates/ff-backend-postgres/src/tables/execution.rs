@@ -3,6 +3,7 @@
 use ff_core::Result;
 use ff_core::ids::ExecutionId;
 use ff_engine::codec::encode_queue;
+use ff_engine::hash::HashSet;
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
 use postgres_types::ToSql;
@@ -15,7 +16,6 @@ use crate::error::corrupt;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
 use crate::short::short;
-use ff_engine::hash::HashSet;
 
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use ff_core::ids::ExecutionId;
 use ff_core::{EngineError, Result};
 use ff_engine::codec::decode_key;
+use ff_engine::hash::HashMap;
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::Key;
 use tokio_postgres::Row;
@@ -19,7 +20,6 @@ use crate::address::{Address, Cell, Satellite, Stored};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
 use crate::session::{Frame, Session, Step};
-use ff_engine::hash::HashMap;
 
 /// What rows hold, by where they are; none for those that are not there.
 pub(crate) type Facts = HashMap<Address, Option<Arc<Stored>>>;

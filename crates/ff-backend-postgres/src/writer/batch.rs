@@ -11,6 +11,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use ff_engine::codec::decode_record;
+use ff_engine::hash::{HashMap, HashSet};
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
@@ -25,7 +26,6 @@ use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
 use crate::tables::{self, Along, Bring, Entered, Facts};
-use ff_engine::hash::{HashMap, HashSet};
 
 /// Heads that are read at once for all who look for work, unless one of them wants more.
 const HEADS_MAX: usize = 256;
@@ -270,7 +270,7 @@ impl Batch {
                     Some(heads) => {
                         let left = heads.first(bounds.limit, index, accepted, &self.hand);
                         if left.len() == bounds.limit || heads.more_after.is_none() {
-                            left.iter().filter_map(execution_in).for_each(|id| self.hand.take(id));
+                            left.iter().filter_map(execution_in).for_each(|id| self.hand.hold(id));
                             return Ok(left);
                         }
                         heads.more_after.clone()
@@ -285,7 +285,7 @@ impl Batch {
 
     /// So many that there is something for everybody who looks.
     fn shared(&self, bounds: &Bounds) -> Bounds {
-        let wanted = bounds.limit.saturating_mul(self.seekers.max(1)) + self.hand.elsewhere();
+        let wanted = bounds.limit.saturating_mul(self.seekers.max(1)) + self.hand.held();
         let limit = wanted.min(bounds.limit.max(HEADS_MAX));
         Bounds { limit, ..bounds.clone() }
     }
@@ -432,6 +432,9 @@ impl Batch {
             return;
         }
         for (key, change) in decision.overlay.changes {
+            if let Name::Execution(id) = key.name {
+                self.hand.choose(id);
+            }
             let before = changes::entries_before(facts, accepted, &key);
             let after = accepted.entries.note(&key, change.as_ref());
             accepted.touched.extend(changes::touched(&key, &before, &after));

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use ff_core::error::ContentionKind;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
+use ff_engine::hash::HashSet;
 use ff_engine::index::Topic;
 use ff_engine::store::Reach;
 use futures_util::FutureExt;
@@ -28,7 +29,6 @@ use super::work::Work;
 use crate::error::{Trouble, explain, is_conflict, is_refusal, is_stale};
 use crate::session::{BEGIN, Frame, Session};
 use crate::tables;
-use ff_engine::hash::HashSet;
 
 /// How often a group is tried before it gives up.
 const ATTEMPTS: u32 = 12;
@@ -164,7 +164,7 @@ impl Desk {
         }
         let is_guess = batch.is_guess();
         // What was chosen stays in hand until it is known what became of it.
-        let (facts, accepted, newborn, _hand) = batch.finish();
+        let (facts, accepted, newborn, hand) = batch.finish();
         let plan = Plan::new(&facts, accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
         let mut places = plan.places.clone();
         for (home, is_written) in homes(group) {
@@ -173,7 +173,9 @@ impl Desk {
         if is_guess {
             return Err(Failure::Stale(places));
         }
-        commit(shared, session, plan, places, taken.is_some()).await
+        commit(shared, session, plan, places, taken.is_some()).await?;
+        hand.succeed();
+        Ok(())
     }
 }
 

@@ -1,35 +1,57 @@
 //! Which executions of queues are being taken. Whoever looks for work passes over what another desk of this process has in its hands, and over
 //! what was taken since it began to look: to choose the same would only make one of them try again.
+//!
+//! Who passed something over may have gone to sleep because of it. So when it is let go untaken, everybody who waits looks again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::ids::ExecutionId;
+use ff_engine::topics::Topics;
 
 #[derive(Debug, Default)]
 struct State {
     /// Grows with everybody who begins or ends.
     tick: u64,
     /// When those who still look have begun.
-    looking: BTreeMap<u64, ()>,
-    /// Who holds it, and when it was let go.
-    held: HashMap<ExecutionId, (u64, Option<u64>)>,
+    looking: BTreeSet<u64>,
+    held: HashMap<ExecutionId, Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    owner: u64,
+    /// When it was taken for good; others may still have read it as it was before.
+    taken_at: Option<u64>,
+    /// Whether its owner has decided to take it.
+    is_chosen: bool,
+    /// Whether somebody else would have liked it.
+    is_passed_over: bool,
 }
 
 /// What is in anybody's hands.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Hands(Arc<Mutex<State>>);
+#[derive(Clone, Debug)]
+pub(super) struct Hands {
+    state: Arc<Mutex<State>>,
+    topics: Arc<Topics>,
+}
 
 /// What one of them holds, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hand {
     hands: Hands,
     began: u64,
+    is_committed: AtomicBool,
 }
 
 impl Hands {
+    pub(super) fn new(topics: Arc<Topics>) -> Self {
+        Self { state: Arc::default(), topics }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to look.
@@ -37,70 +59,137 @@ impl Hands {
         let mut state = self.lock();
         state.tick += 1;
         let began = state.tick;
-        state.looking.insert(began, ());
-        Hand { hands: self.clone(), began }
+        state.looking.insert(began);
+        Hand { hands: self.clone(), began, is_committed: AtomicBool::new(false) }
     }
 }
 
 impl Hand {
-    /// Whether somebody else has it or had it a moment ago.
+    /// Whether somebody else has it or took it a moment ago.
     pub(super) fn is_elsewhere(&self, id: ExecutionId) -> bool {
-        match self.hands.lock().held.get(&id) {
-            Some((owner, let_go)) => *owner != self.began && let_go.is_none_or(|at| at > self.began),
-            None => false,
+        match self.hands.lock().held.get_mut(&id) {
+            Some(held) if held.owner != self.began && held.taken_at.is_none_or(|at| at > self.began) => {
+                held.is_passed_over = true;
+                true
+            }
+            _ => false,
         }
     }
 
-    /// Takes it, unless somebody else has.
-    pub(super) fn take(&self, id: ExecutionId) {
+    /// Holds it, unless somebody else does.
+    pub(super) fn hold(&self, id: ExecutionId) {
+        let owner = self.began;
         let mut state = self.hands.lock();
-        let (owner, let_go) = state.held.entry(id).or_insert((self.began, None));
-        if let_go.take().is_some() {
-            *owner = self.began;
+        if state.held.get(&id).is_none_or(|held| held.taken_at.is_some()) {
+            state.held.insert(id, Held { owner, taken_at: None, is_chosen: false, is_passed_over: false });
         }
     }
 
-    /// How many are in other hands.
-    pub(super) fn elsewhere(&self) -> usize {
+    /// Decides to take it, if it holds it.
+    pub(super) fn choose(&self, id: ExecutionId) {
+        if let Some(held) = self.hands.lock().held.get_mut(&id).filter(|held| held.owner == self.began) {
+            held.is_chosen = true;
+        }
+    }
+
+    /// What was chosen is taken.
+    pub(super) fn succeed(&self) {
+        self.is_committed.store(true, Ordering::Relaxed);
+    }
+
+    /// How many are in hands.
+    pub(super) fn held(&self) -> usize {
         self.hands.lock().held.len()
     }
 }
 
 impl Drop for Hand {
     fn drop(&mut self) {
-        let mut state = self.hands.lock();
-        state.tick += 1;
-        let State { tick, looking, held } = &mut *state;
-        looking.remove(&self.began);
-        for (owner, let_go) in held.values_mut() {
-            if *owner == self.began {
-                *let_go = Some(*tick);
-            }
+        let is_committed = *self.is_committed.get_mut();
+        let mut is_somebody_missed = false;
+        {
+            let mut state = self.hands.lock();
+            state.tick += 1;
+            let State { tick, looking, held } = &mut *state;
+            looking.remove(&self.began);
+            let oldest = looking.first().copied().unwrap_or(u64::MAX);
+            held.retain(|_, held| {
+                if held.owner == self.began && held.taken_at.is_none() {
+                    if !(is_committed && held.is_chosen) {
+                        is_somebody_missed |= held.is_passed_over;
+                        return false;
+                    }
+                    held.taken_at = Some(*tick);
+                }
+                held.taken_at.is_none_or(|at| at > oldest)
+            });
         }
-        let oldest = looking.keys().next().copied().unwrap_or(u64::MAX);
-        held.retain(|_, (_, let_go)| let_go.is_none_or(|at| at > oldest));
+        if is_somebody_missed {
+            self.hands.topics.wake_all();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
     use uuid::Uuid;
 
     use super::*;
 
+    fn scene() -> (Hands, ExecutionId) {
+        (Hands::new(Arc::default()), ExecutionId::new(1, Uuid::from_u128(1)))
+    }
+
     #[test]
-    fn what_another_holds_or_held_since_one_began_is_elsewhere() {
-        let (hands, id) = (Hands::default(), ExecutionId::new(1, Uuid::from_u128(1)));
+    fn what_another_holds_or_took_since_one_began_is_elsewhere() {
+        let (hands, id) = scene();
         let (one, other) = (hands.open(), hands.open());
-        one.take(id);
+        one.hold(id);
+        one.choose(id);
         assert!(other.is_elsewhere(id) && !one.is_elsewhere(id));
+        one.succeed();
         drop(one);
-        assert!(other.is_elsewhere(id));
+        assert!(other.is_elsewhere(id), "it may have been read before");
         let later = hands.open();
         assert!(!later.is_elsewhere(id), "it reads what became of it");
-        later.take(id);
+        later.hold(id);
         assert!(other.is_elsewhere(id) && hands.open().is_elsewhere(id), "it has a new owner");
         drop((other, later));
         assert_eq!(hands.lock().held.len(), 0);
+    }
+
+    #[test]
+    fn what_is_let_go_untaken_is_there_again_and_wakes_who_passed_it_over() {
+        // Neither a choice that was not committed takes anything, nor a commit without a choice.
+        for (is_chosen, is_committed) in [(true, false), (false, true)] {
+            let (hands, id) = scene();
+            let (mut news, _) = hands.topics.listen(&ff_engine::index::Topic::Events);
+            let (one, other) = (hands.open(), hands.open());
+            one.hold(id);
+            assert!(other.is_elsewhere(id));
+            if is_chosen {
+                one.choose(id);
+            }
+            if is_committed {
+                one.succeed();
+            }
+            drop(one);
+            assert!(!other.is_elsewhere(id));
+            assert!((&mut news).now_or_never().is_some(), "it would sleep although there is work");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_wakes_nobody() {
+        let (hands, id) = scene();
+        let (mut news, _) = hands.topics.listen(&ff_engine::index::Topic::Events);
+        let (one, other) = (hands.open(), hands.open());
+        one.hold(id);
+        one.choose(id);
+        assert!(other.is_elsewhere(id));
+        one.succeed();
+        drop(one);
+        assert!((&mut news).now_or_never().is_none());
     }
 }

@@ -84,7 +84,7 @@ pub(crate) struct Writer {
 impl Writer {
     /// Opens so many desks.
     pub(crate) fn start(shared: &Arc<Shared>, desks: usize) -> Self {
-        let (queue, hands) = (Arc::<Queue>::default(), Hands::default());
+        let (queue, hands) = (Arc::<Queue>::default(), Hands::new(Arc::clone(&shared.topics)));
         let mut tasks = JoinSet::new();
         for _ in 0..desks.max(1) {
             tasks.spawn(Desk::new(Arc::clone(shared), hands.clone()).serve(Arc::clone(&queue)));

@@ -9,6 +9,7 @@ use ff_core::{Result, TimestampMs};
 use ff_engine::alarms::awaited_at;
 use ff_engine::codec::{encode_event, encode_key, encode_record};
 use ff_engine::event::Event;
+use ff_engine::hash::HashSet;
 use ff_engine::index::{Entry, Index, Topic};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
@@ -24,7 +25,6 @@ use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
 use crate::tables::{Facts, event, record};
-use ff_engine::hash::HashSet;
 
 /// What is told after a commit.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use ff_core::{Result, TimestampMs};
 use ff_engine::clock::Clock;
 use ff_engine::codec::encode_event;
 use ff_engine::event::Event;
+use ff_engine::hash::{HashMap, HashSet};
 use ff_engine::index::{Bounds, Entry, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
@@ -24,7 +25,6 @@ use crate::tables;
 use crate::tables::event::Appended;
 use crate::tables::execution::{Change, Shadow, Stored, settled_keys, with_young_keys};
 use crate::young::{Settled, View, Young};
-use ff_engine::hash::{HashMap, HashSet};
 
 /// The store's time, never backwards in this process.
 #[derive(Clone)]

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender};
 use ff_core::{Result, TimestampMs};
+use ff_engine::hash::HashSet;
 use ff_engine::index::Topic;
 use ff_engine::topics::Topics;
 use tokio::sync::watch;
@@ -18,7 +19,6 @@ use tokio::sync::watch;
 use super::checkpointer::Growth;
 use super::work::Work;
 use crate::error::Trouble;
-use ff_engine::hash::HashSet;
 
 /// A committed group that waits for the disk.
 pub(super) struct Committed {

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
 
 use ff_engine::clock::SystemClock;
+use ff_engine::hash::HashSet;
 use ff_engine::topics::Topics;
 
 use super::checkpointer::Growth;
@@ -13,7 +14,6 @@ use super::flusher::{Committed, Flusher, Log};
 use super::*;
 use crate::connection::{Statements, open_writer};
 use crate::options::{FlushedLog, SqliteOptions};
-use ff_engine::hash::HashSet;
 
 struct Told(mpsc::Sender<Result<()>>);
 

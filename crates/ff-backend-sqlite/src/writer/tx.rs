@@ -13,6 +13,7 @@ use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::alarms::awaited_at;
 use ff_engine::codec::{encode_index, encode_key, encode_record};
 use ff_engine::event::Event;
+use ff_engine::hash::HashMap;
 use ff_engine::index::{Bounds, Entry, Index, Listed, Topic, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
@@ -25,7 +26,6 @@ use crate::indexes::Place;
 use crate::tables::execution::{Change, Stored};
 use crate::tables::satellite::{self, Cell, Satellite};
 use crate::tables::{entry, record};
-use ff_engine::hash::HashMap;
 
 pub(crate) struct SqliteTx<'d> {
     desk: &'d mut Desk,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use ff_core::Result;
 use ff_core::ids::ExecutionId;
 use ff_engine::codec::decode_record;
+use ff_engine::hash::HashMap;
 use ff_engine::index::{Bounds, Entry, Index, Position};
 use ff_engine::key::Key;
 use rusqlite::Connection;
@@ -25,7 +26,6 @@ use crate::error::explain;
 use crate::tables::event::{self, Appended};
 use crate::tables::execution::{self, Change, Shadow, Stored};
 use crate::tables::satellite::{Cell, Satellite};
-use ff_engine::hash::HashMap;
 use lines::{Deed, Marks, Told};
 use stream::{CAPACITY, Found, Stream, Unread};
 
