@@ -88,8 +88,8 @@ impl PostgresStore {
     }
 
     fn forget(&self, key: &Key) {
-        self.shared.cache.forget(&Address::of(key));
-        self.shared.cache.forget(&Address::Record(key.clone()));
+        self.shared.memory.rows.forget(&Address::of(key));
+        self.shared.memory.rows.forget(&Address::Record(key.clone()));
     }
 }
 

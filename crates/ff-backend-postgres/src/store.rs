@@ -86,7 +86,7 @@ impl PostgresStore {
         let server = server_time(&Session::new(pool.get().await?, Arc::clone(&name))).await?;
         let shared = Arc::new(Shared {
             clock: StoreClock::new(options.clock.clone(), server),
-            cache: Arc::default(),
+            memory: Arc::default(),
             topics: Arc::default(),
             herald: Herald::new(),
             schema: Arc::clone(&name),

@@ -18,10 +18,12 @@ use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
 use tokio::sync::oneshot;
 
+use super::Memory;
 use super::cache::Cache;
 use super::changes::{self, AllEntries};
 use super::foresight::{Foresight, Looked};
 use super::hand::Hand;
+use super::mirror::{Look, Mirrors, is_queue};
 use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
@@ -29,6 +31,9 @@ use crate::tables::{self, Along, Bring, Entered, Facts};
 
 /// Heads that are read at once for all who look for work, unless one of them wants more.
 const HEADS_MAX: usize = 256;
+
+/// How many times as many are read where the rest is remembered.
+const AHEAD: usize = 8;
 
 /// A part of an index: behind one position, up to another.
 type Stretch = (Index, Option<Position>, Option<Position>);
@@ -105,13 +110,15 @@ struct Heads {
     left: VecDeque<Entered>,
     /// Behind which entry there may be more.
     more_after: Option<Position>,
+    /// Whether they are not read, but as the process knows them.
+    is_mirrored: bool,
 }
 
 /// Everything about one attempt at a commit.
 pub(super) struct Batch {
     pub(super) now: TimestampMs,
     state: Mutex<State>,
-    cache: Option<Arc<Cache>>,
+    memory: Option<Arc<Memory>>,
     /// The partitions that nobody else can change.
     taken: HashSet<Partition>,
     newborn: HashSet<ExecutionId>,
@@ -122,6 +129,8 @@ pub(super) struct Batch {
     brings_rows: bool,
     /// Whether a decision depends on something that no version tells of.
     is_guess: AtomicBool,
+    /// Whether heads came out of mirrors.
+    is_mirrored: AtomicBool,
 }
 
 /// What one operation has read and wants to write.
@@ -136,15 +145,15 @@ impl Batch {
     /// A batch that trusts the cache, if there is one: what turns out to be old is noticed at the commit.
     pub(super) fn new(
         now: TimestampMs,
-        cache: Option<Arc<Cache>>,
+        memory: Option<Arc<Memory>>,
         taken: HashSet<Partition>,
         newborn: HashSet<ExecutionId>,
         seekers: usize,
         hand: Hand,
         brings_rows: bool,
     ) -> Self {
-        let is_guess = AtomicBool::new(false);
-        Self { now, state: Mutex::default(), cache, taken, newborn, seekers, hand, brings_rows, is_guess }
+        let (state, is_guess, is_mirrored) = Default::default();
+        Self { now, state, memory, taken, newborn, seekers, hand, brings_rows, is_guess, is_mirrored }
     }
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
@@ -209,7 +218,7 @@ impl Batch {
 
     /// Learns what rows hold; what is remembered will do, because the commit makes sure of it.
     pub(super) async fn know(&self, addresses: Vec<Address>) -> Result<()> {
-        self.learn_rows(addresses, self.cache.as_deref()).await
+        self.learn_rows(addresses, self.memory.as_deref().map(|memory| &memory.rows)).await
     }
 
     /// Learns what rows hold now.
@@ -254,13 +263,15 @@ impl Batch {
         read.await.unwrap_or_else(|_| Err(Trouble::Closed.into()))
     }
 
-    /// The first entries of an index behind a position that nobody in this batch has taken, and enough of them to be shared by all who look.
-    pub(super) async fn heads(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Entered>> {
+    /// The first entries of an index behind a position that nobody in this batch has taken, and enough of them to be shared by all who look;
+    /// and whether they are only known, not read.
+    pub(super) async fn heads(&self, index: &Index, bounds: &Bounds) -> Result<(Vec<Entered>, bool)> {
         if bounds.reverse {
-            return self.page(index, bounds).await;
+            return Ok((self.page(index, bounds).await?, false));
         }
         let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
         self.note(index, bounds);
+        self.reflect(&from, bounds);
         loop {
             let after = {
                 let mut state = self.lock();
@@ -271,13 +282,13 @@ impl Batch {
                         let left = heads.first(bounds.limit, index, accepted, &self.hand);
                         if left.len() == bounds.limit || heads.more_after.is_none() {
                             left.iter().filter_map(execution_in).for_each(|id| self.hand.hold(id));
-                            return Ok(left);
+                            return Ok((left, heads.is_mirrored));
                         }
                         heads.more_after.clone()
                     }
                 }
             };
-            let bounds = self.shared(&Bounds { after, ..bounds.clone() });
+            let bounds = self.ahead(index, &Bounds { after, ..bounds.clone() });
             let page = self.page(index, &bounds).await?;
             self.lock().heads.entry(from.clone()).or_default().extend(page, bounds.limit);
         }
@@ -288,6 +299,47 @@ impl Batch {
         let wanted = bounds.limit.saturating_mul(self.seekers.max(1)) + self.hand.held();
         let limit = wanted.min(bounds.limit.max(HEADS_MAX));
         Bounds { limit, ..bounds.clone() }
+    }
+
+    /// So many that there is something for those who look next, too, where the process will know what became of it.
+    fn ahead(&self, index: &Index, bounds: &Bounds) -> Bounds {
+        let mut bounds = self.shared(bounds);
+        if matches!(index, Index::Eligible(..)) && self.mirrors().is_some_and(Mirrors::are_used) {
+            bounds.limit = bounds.limit.saturating_mul(AHEAD).min(bounds.limit.max(HEADS_MAX));
+        }
+        bounds
+    }
+
+    fn mirrors(&self) -> Option<&Mirrors> {
+        self.memory.as_deref().map(|memory| &memory.mirrors)
+    }
+
+    /// Takes the beginning of a list out of its mirror, unless it is here already; says whether it is here.
+    fn reflect(&self, from: &Stretch, bounds: &Bounds) -> bool {
+        if self.lock().heads.contains_key(from) {
+            return true;
+        }
+        let (Some(mirrors), (index, None, None)) = (self.mirrors(), from) else { return false };
+        if !is_queue(index) {
+            return false;
+        }
+        let Some(Look { heads, more_after }) = mirrors.look(index, self.shared(bounds).limit) else { return false };
+        self.is_mirrored.store(true, Ordering::Relaxed);
+        self.learn(&heads);
+        let heads = Heads { left: heads.into(), more_after, is_mirrored: true };
+        self.lock().heads.insert(from.clone(), heads);
+        true
+    }
+
+    /// Whether anything was taken out of a mirror.
+    pub(super) fn is_mirrored(&self) -> bool {
+        self.is_mirrored.load(Ordering::Relaxed)
+    }
+
+    /// Forgets what came out of mirrors, so that it is read instead.
+    pub(super) fn look_for_real(&self) {
+        self.mirrors().into_iter().for_each(Mirrors::forget);
+        self.lock().heads.retain(|_, heads| !heads.is_mirrored);
     }
 
     fn note(&self, index: &Index, bounds: &Bounds) {
@@ -303,13 +355,17 @@ impl Batch {
     /// Asks for what will be needed; says whether that is anything.
     pub(super) fn foresee(&self, foresight: &Foresight) -> bool {
         let Looked { lists, rows, .. } = foresight.looked();
-        let mut state = self.lock();
         for (index, bounds) in lists {
             let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
-            let bounds = self.shared(&bounds);
-            state.wanted.pages.push((index, bounds, Reader::All(from)));
+            if !self.reflect(&from, &bounds) {
+                let bounds = self.ahead(&index, &bounds);
+                self.lock().wanted.pages.push((index, bounds, Reader::All(from)));
+            }
         }
-        state.wanted.rows.extend(rows);
+        let mut state = self.lock();
+        if !self.is_mirrored() {
+            state.wanted.rows.extend(rows);
+        }
         !state.wanted.pages.is_empty() || !state.wanted.rows.is_empty()
     }
 
@@ -334,6 +390,7 @@ impl Batch {
         let list = async {
             if steps.is_empty() { Ok(Vec::new()) } else { session.run(Frame::None, &steps).await.map_err(explain) }
         };
+        let before_read = self.mirrors().and_then(|mirrors| Some((mirrors, mirrors.before_read()?)));
         let (facts, pages) = futures_util::future::try_join(load, list).await?;
         {
             let mut state = self.lock();
@@ -346,6 +403,12 @@ impl Batch {
             let page = tables::listed(&index, &rows, self.bring(&index));
             if let Ok(page) = &page {
                 self.learn(page);
+                if let (Some((mirrors, before_read)), Bounds { after: None, until: None, reverse: false, limit }) =
+                    (before_read, &bounds)
+                    && is_queue(&index)
+                {
+                    mirrors.keep(before_read, &index, page, *limit);
+                }
             }
             match (reader, page) {
                 // Nobody waits for an answer that it no longer wants.
@@ -364,15 +427,15 @@ impl Batch {
     }
 
     fn remember(&self, address: &Address, fact: Option<&Arc<Stored>>) {
-        if let Some(cache) = &self.cache {
-            cache.put(address.clone(), fact.cloned());
+        if let Some(memory) = &self.memory {
+            memory.rows.put(address.clone(), fact.cloned());
         }
     }
 
     /// What is to come along with a list: of queues only versions, if the rows are likely to be remembered.
     const fn bring(&self, index: &Index) -> Bring {
         match index {
-            Index::Eligible(..) if self.cache.is_some() && !self.brings_rows => Bring::Versions,
+            Index::Eligible(..) if self.memory.is_some() && !self.brings_rows => Bring::Versions,
             _ => Bring::Rows,
         }
     }
@@ -383,7 +446,7 @@ impl Batch {
         for entered in page {
             let address = Address::of(&entered.key);
             let remembered = |version: i64| {
-                let stored = self.cache.as_ref()?.get(&address)??;
+                let stored = self.memory.as_ref()?.rows.get(&address)??;
                 (stored.version == version).then_some(stored)
             };
             let stored = match &entered.along {

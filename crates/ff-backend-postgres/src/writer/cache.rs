@@ -1,9 +1,9 @@
 //! Rows that were read or written lately. What is here may be old: whoever decides on it has the commit make sure that it is not.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ff_engine::hash::{HashMap, Hasher};
 use ff_engine::key::Name;
 
 use crate::address::{Address, Stored};
@@ -31,7 +31,8 @@ impl Shard {
         self.old.remove(&address);
         self.young.insert(address, stored);
         if self.young.len() >= GENERATION {
-            self.old = std::mem::take(&mut self.young);
+            std::mem::swap(&mut self.old, &mut self.young);
+            self.young.clear();
         }
     }
 
@@ -54,12 +55,12 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct Cache {
     shards: Vec<Mutex<Shard>>,
-    hasher: RandomState,
+    hasher: Hasher,
 }
 
 impl Default for Cache {
     fn default() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: RandomState::new() }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: Hasher::default() }
     }
 }
 

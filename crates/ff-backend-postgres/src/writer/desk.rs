@@ -137,12 +137,12 @@ impl Desk {
         let shared = &self.shared;
         let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
         let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
-        let cache = taken.is_none().then(|| Arc::clone(&shared.cache));
+        let memory = taken.is_none().then(|| Arc::clone(&shared.memory));
         let places = taken.into_iter().flat_map(Places::keys).copied().collect();
         let hand = self.hands.open();
         let batch = Arc::new(Batch::new(
             shared.clock.now(),
-            cache,
+            memory,
             places,
             newborn,
             seekers,
@@ -162,7 +162,7 @@ impl Desk {
         if seekers > 0 {
             self.foresight.learn(&batch);
         }
-        let is_guess = batch.is_guess();
+        let (is_guess, is_mirrored) = (batch.is_guess(), batch.is_mirrored());
         // What was chosen stays in hand until it is known what became of it.
         let (facts, accepted, newborn, hand) = batch.finish();
         let plan = Plan::new(&facts, accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
@@ -173,9 +173,13 @@ impl Desk {
         if is_guess {
             return Err(Failure::Stale(places));
         }
-        commit(shared, session, plan, places, taken.is_some()).await?;
-        hand.succeed();
-        Ok(())
+        let committed = commit(shared, session, plan, places, taken.is_some()).await;
+        match &committed {
+            Ok(()) => hand.succeed(),
+            Err(Failure::Stale(_)) if is_mirrored => shared.memory.mirrors.put_away(),
+            Err(_) => shared.memory.mirrors.forget(),
+        }
+        committed
     }
 }
 
@@ -200,6 +204,7 @@ async fn commit(
     is_taken: bool,
 ) -> Result<(), Failure> {
     let (mut news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
+    let moved = std::mem::take(&mut plan.moved);
     let expected = plan.expected();
     if !is_taken && !plan.writes() && expected.is_empty() {
         return Ok(());
@@ -217,12 +222,12 @@ async fn commit(
             if let Some(Ok(time)) = rows.first().and_then(|rows| rows.first()).map(|row| tables::cell(row, 0)) {
                 shared.clock.observe(time);
             }
-            shared.committed(after, &news);
+            shared.committed(after, &moved, &news);
             Ok(())
         }
         Err(error) => {
             for address in expected.iter().map(|(address, _)| address).chain(after.iter().map(|(address, _)| address)) {
-                shared.cache.forget(address);
+                shared.memory.rows.forget(address);
             }
             let failure = failure(error, places);
             if !matches!(failure, Failure::Lost(_)) {

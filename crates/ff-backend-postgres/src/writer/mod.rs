@@ -7,6 +7,7 @@ mod desk;
 mod foresight;
 mod hand;
 mod locks;
+pub(crate) mod mirror;
 pub(crate) mod plan;
 mod queue;
 mod tx;
@@ -29,16 +30,24 @@ use crate::session::Session;
 use cache::Cache;
 use desk::Desk;
 use hand::Hands;
+use mirror::{Mirrors, Moved};
 use plan::News;
 use queue::Queue;
 use work::Transaction;
+
+/// What a process remembers of the store.
+#[derive(Default)]
+pub(crate) struct Memory {
+    pub(crate) rows: Cache,
+    pub(crate) mirrors: Mirrors,
+}
 
 /// What all desks of a process share.
 pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) schema: Arc<str>,
     pub(crate) clock: StoreClock,
-    pub(crate) cache: Arc<Cache>,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) topics: Arc<Topics>,
     pub(crate) herald: Herald,
 }
@@ -55,10 +64,11 @@ impl Shared {
     }
 
     /// Remembers what a commit left and tells those who wait for it.
-    fn committed(&self, after: Vec<(Address, Option<Arc<Stored>>)>, news: &News) {
+    fn committed(&self, after: Vec<(Address, Option<Arc<Stored>>)>, moved: &[Moved], news: &News) {
         for (address, stored) in after {
-            self.cache.put(address, stored);
+            self.memory.rows.put(address, stored);
         }
+        self.memory.mirrors.follow(moved);
         self.tell(news);
     }
 

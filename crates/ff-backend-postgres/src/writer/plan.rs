@@ -18,6 +18,7 @@ use ff_engine::records::Record;
 use super::batch::Accepted;
 use super::changes::{self, AllEntries};
 use super::locks::{Locks, place};
+use super::mirror::{Moved, is_queue};
 use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
 use crate::indexes::Place;
 use crate::session::Step;
@@ -57,6 +58,8 @@ pub(super) struct Plan {
     pub(super) news: News,
     /// What rows hold after the commit.
     pub(super) after: Vec<(Address, Option<Arc<Stored>>)>,
+    /// What stood or stands in queues.
+    pub(super) moved: Vec<Moved>,
 }
 
 /// What is wanted of an execution's row.
@@ -211,7 +214,10 @@ impl Plan {
                 row.cells = stored.as_ref().map_or_else(|| new_cells(facts, id), |stored| stored.cells.clone());
                 row
             }
-            (Some(stored), _) => stored.at_version(self.version),
+            (Some(stored), _) => {
+                self.note_move(&Key::execution(id), stored.entries(), stored.entries());
+                stored.at_version(self.version)
+            }
             (None, _) => return Ok(()),
         };
         for (satellite, new) in Satellite::ALL.into_iter().zip(wanted.cells) {
@@ -296,7 +302,7 @@ impl Plan {
             }
         }
         let Some(stored) = stored else { return Ok(()) };
-        self.move_entries(facts, &Key::execution(id), &[]);
+        self.move_entries(facts, &Key::execution(id), &Entries::default());
         self.note_creation(id, stored, &[]);
         self.deleted.push(id);
         self.after.push((Address::Execution(id), None));
@@ -304,8 +310,9 @@ impl Plan {
     }
 
     /// Columns and keys carry their own entries; all others have rows.
-    fn move_entries(&mut self, facts: &Facts, key: &Key, after: &[Entry]) {
+    fn move_entries(&mut self, facts: &Facts, key: &Key, after: &Entries) {
         let before = changes::stored_entries(facts, key);
+        self.note_move(key, &before, after);
         let come = |entry: &&Entry| !before.contains(entry);
         let due_at = after.iter().filter(|entry| awaited_at(entry).is_some()).filter(come).filter_map(awaited_at);
         self.news.due_at = due_at.chain(self.news.due_at).min();
@@ -315,6 +322,12 @@ impl Plan {
         }
         for entry in after.iter().filter(has_row).filter(come) {
             self.entered.push(RawEntry::of(entry), &encode_key(key));
+        }
+    }
+
+    fn note_move(&mut self, key: &Key, before: &Entries, after: &Entries) {
+        if before.iter().chain(&**after).any(|entry| is_queue(&entry.index)) {
+            self.moved.push(Moved { key: key.clone(), before: Arc::clone(before), after: Arc::clone(after) });
         }
     }
 

@@ -23,15 +23,22 @@ pub(super) struct PostgresTx {
     batch: Arc<Batch>,
     reach: Reach,
     decision: Decision,
+    /// Whether it was shown anything that is only known, not read.
+    saw_mirror: bool,
 }
 
 impl PostgresTx {
     pub(super) fn new(batch: Arc<Batch>, reach: Reach) -> Self {
-        Self { batch, reach, decision: Decision::default() }
+        Self { batch, reach, decision: Decision::default(), saw_mirror: false }
     }
 
     pub(super) fn into_decision(self) -> Decision {
         self.decision
+    }
+
+    /// Whether it changes nothing, because of something that is only known: it may have overlooked what there is to do.
+    pub(super) fn may_have_overlooked(&self) -> bool {
+        self.saw_mirror && self.decision.overlay.changes.is_empty()
     }
 
     /// Learns everything about keys that is stored.
@@ -146,9 +153,14 @@ impl PostgresTx {
     async fn look_up(&mut self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
         let this = &*self;
         let lists = indexes.iter().map(|index| async move {
-            let heads = this.batch.heads(index, bounds).await?;
-            // No commit makes sure of what is listed.
-            this.batch.know_anew(heads.iter().map(|head| Address::of(&head.key)).collect()).await?;
+            let (heads, is_mirrored) = this.batch.heads(index, bounds).await?;
+            let rows = heads.iter().map(|head| Address::of(&head.key)).collect();
+            if is_mirrored {
+                this.batch.know(rows).await?;
+            } else {
+                // No commit makes sure of what is listed.
+                this.batch.know_anew(rows).await?;
+            }
             let keys: Vec<Key> = heads.iter().map(|head| head.key.clone()).collect();
             this.prepare(&keys).await?;
             let mut listed = Vec::with_capacity(heads.len());
@@ -157,10 +169,11 @@ impl PostgresTx {
                     listed.push(Listed { index: index.clone(), position, record });
                 }
             }
-            Ok::<_, EngineError>(listed)
+            Ok::<_, EngineError>((listed, is_mirrored))
         });
         let lists = futures_util::future::try_join_all(lists).await?;
-        Ok(merge_listed(lists, bounds))
+        self.saw_mirror |= lists.iter().any(|(_, is_mirrored)| *is_mirrored);
+        Ok(merge_listed(lists.into_iter().map(|(listed, _)| listed).collect(), bounds))
     }
 }
 

@@ -80,7 +80,11 @@ impl<O: Op> Work for Transaction<O> {
 
     fn run(&mut self, batch: Arc<Batch>) -> BoxFuture<'_, (Decision, bool)> {
         Box::pin(async move {
-            let (ran, tx) = self.decide(batch).await;
+            let (mut ran, mut tx) = self.decide(Arc::clone(&batch)).await;
+            if tx.may_have_overlooked() {
+                batch.look_for_real();
+                (ran, tx) = self.decide(batch).await;
+            }
             let is_refused = !matches!(ran, Ok(Ok(_)));
             *self.ready.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(ran);
             (tx.into_decision(), is_refused)

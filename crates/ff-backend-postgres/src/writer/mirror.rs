@@ -1,0 +1,284 @@
+//! What stands at the heads of queues, as this process knows it: from its last look, and from what it has committed since. Where it is alone at
+//! a queue, that is the truth, and nobody needs to read it again to take from there.
+//!
+//! Other processes change queues, too. So a mirror is looked into for a moment only; whoever finds nothing there looks for real; and a
+//! commit that fails because somebody was faster puts the mirrors away for a while.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ff_engine::hash::HashMap;
+use ff_engine::index::{Entry, Index, Position};
+use ff_engine::key::Key;
+
+use crate::address::Entries;
+use crate::tables::{Along, Entered};
+
+/// How long work of other processes may be overlooked as long as there is other work to take.
+const AGE_MAX: Duration = Duration::from_millis(50);
+
+/// How long mirrors are put away after somebody else was faster.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Mirrors of one process. A worker looks into a few of them.
+const MIRRORS_MAX: usize = 256;
+
+/// Where a changed record stood, and where it stands.
+pub(super) struct Moved {
+    pub(super) key: Key,
+    pub(super) before: Entries,
+    pub(super) after: Entries,
+}
+
+/// The first entries of one list.
+struct Mirror {
+    heads: BTreeMap<Position, (Key, Along)>,
+    /// Behind which position nothing is known.
+    known_until: Option<Position>,
+    read_at: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    lists: HashMap<Index, Mirror>,
+    /// Grows with everything that changes a list.
+    tick: u64,
+    away_until: Option<Instant>,
+}
+
+/// The mirrors of a process.
+#[derive(Default)]
+pub(crate) struct Mirrors(Mutex<State>);
+
+/// A look at heads.
+pub(super) struct Look {
+    pub(super) heads: Vec<Entered>,
+    /// Behind which position there may be more.
+    pub(super) more_after: Option<Position>,
+}
+
+/// Whether an index is of those that are looked at for work.
+pub(super) const fn is_queue(index: &Index) -> bool {
+    matches!(index, Index::Eligible(..) | Index::Reclaimable(..) | Index::ClassesOfLane(_) | Index::RouteParked(..))
+}
+
+impl Mirrors {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The moment before a read; none while mirrors are of no use.
+    pub(super) fn before_read(&self) -> Option<u64> {
+        let mut state = self.lock();
+        if state.away_until.is_some_and(|until| until > Instant::now()) {
+            return None;
+        }
+        state.away_until = None;
+        Some(state.tick)
+    }
+
+    /// Whether what is read now will be kept.
+    pub(super) fn are_used(&self) -> bool {
+        self.before_read().is_some()
+    }
+
+    /// Keeps what was read of the beginning of a list, unless something has changed in the meantime.
+    pub(super) fn keep(&self, before_read: u64, index: &Index, page: &[Entered], limit: usize) {
+        let mut state = self.lock();
+        if state.tick != before_read || state.away_until.is_some() {
+            return;
+        }
+        let known_until = page.last().filter(|_| page.len() == limit).map(|last| last.position.clone());
+        let heads = page.iter().map(|head| (head.position.clone(), (head.key.clone(), kept(&head.along)))).collect();
+        if state.lists.len() >= MIRRORS_MAX {
+            state.lists.clear();
+        }
+        state.lists.insert(index.clone(), Mirror { heads, known_until, read_at: Instant::now() });
+    }
+
+    /// Up to so many of the first entries of a list, if they are known.
+    pub(super) fn look(&self, index: &Index, wanted: usize) -> Option<Look> {
+        let mut state = self.lock();
+        let mirror = state.lists.get(index)?;
+        let is_enough = mirror.known_until.is_none() || mirror.heads.len() >= wanted;
+        if !is_enough || mirror.read_at.elapsed() > AGE_MAX {
+            state.lists.remove(index);
+            return None;
+        }
+        let heads: Vec<Entered> = mirror
+            .heads
+            .iter()
+            .take(wanted)
+            .map(|(position, (key, along))| Entered {
+                position: position.clone(),
+                key: key.clone(),
+                along: along.clone(),
+            })
+            .collect();
+        let has_more = mirror.known_until.is_some() || mirror.heads.len() > wanted;
+        let more_after = heads.last().filter(|_| has_more).map(|last| last.position.clone());
+        Some(Look { heads, more_after })
+    }
+
+    /// Follows a commit.
+    pub(super) fn follow(&self, moved: &[Moved]) {
+        if moved.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        state.tick += 1;
+        if state.lists.is_empty() {
+            return;
+        }
+        for Moved { key, before, after } in moved {
+            for Entry { index, position } in queues(before) {
+                if let Some(mirror) = state.lists.get_mut(index) {
+                    mirror.heads.remove(position);
+                }
+            }
+            for Entry { index, position } in queues(after) {
+                match (index, state.lists.get_mut(index)) {
+                    (Index::Eligible(..), Some(mirror)) => mirror.enter(position, key),
+                    // Rarely changed, and what stands there is to come along.
+                    (_, Some(_)) => drop(state.lists.remove(index)),
+                    (_, None) => {}
+                }
+            }
+        }
+    }
+
+    /// Forgets everything: something was written that no commit tells of.
+    pub(crate) fn forget(&self) {
+        let mut state = self.lock();
+        state.tick += 1;
+        state.lists.clear();
+    }
+
+    /// Puts mirrors away for a while: somebody else takes from the same queues.
+    pub(super) fn put_away(&self) {
+        self.forget();
+        self.lock().away_until = Some(Instant::now() + PAUSE);
+    }
+}
+
+impl Mirror {
+    fn enter(&mut self, position: &Position, key: &Key) {
+        if self.known_until.as_ref().is_none_or(|until| position <= until) {
+            self.heads.insert(position.clone(), (key.clone(), Along::Nothing));
+        }
+    }
+}
+
+fn queues(entries: &Entries) -> impl Iterator<Item = &Entry> {
+    entries.iter().filter(|entry| is_queue(&entry.index))
+}
+
+/// A version says nothing that is not remembered elsewhere.
+fn kept(along: &Along) -> Along {
+    match along {
+        Along::Row(stored) => Along::Row(stored.clone()),
+        Along::Nothing | Along::Version(_) => Along::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ff_core::ids::{ExecutionId, ExecutionKind, LaneId, Namespace};
+    use ff_engine::records::QueueClass;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn queue() -> Index {
+        let class = QueueClass::plain(ExecutionKind::new("mail").unwrap());
+        Index::Eligible(Namespace::new("acme").unwrap(), LaneId::new("default").unwrap(), class)
+    }
+
+    fn id(number: u128) -> ExecutionId {
+        ExecutionId::new(1, Uuid::from_u128(number))
+    }
+
+    fn position(number: u128) -> Position {
+        Position::of(i64::try_from(number).unwrap(), id(number))
+    }
+
+    fn page(numbers: &[u128]) -> Vec<Entered> {
+        let head = |number: &u128| Entered {
+            position: position(*number),
+            key: Key::execution(id(*number)),
+            along: Along::Nothing,
+        };
+        numbers.iter().map(head).collect()
+    }
+
+    fn moved(number: u128, before: bool, after: bool) -> Moved {
+        let entries = |stands: bool| -> Entries {
+            stands.then(|| Entry { index: queue(), position: position(number) }).into_iter().collect()
+        };
+        Moved { key: Key::execution(id(number)), before: entries(before), after: entries(after) }
+    }
+
+    /// A mirror of what was read, with this limit.
+    fn mirrors(numbers: &[u128], limit: usize) -> Mirrors {
+        let mirrors = Mirrors::default();
+        let before_read = mirrors.before_read().unwrap();
+        mirrors.keep(before_read, &queue(), &page(numbers), limit);
+        mirrors
+    }
+
+    fn seen(mirrors: &Mirrors, wanted: usize) -> Option<Vec<Key>> {
+        mirrors.look(&queue(), wanted).map(|look| look.heads.into_iter().map(|head| head.key).collect())
+    }
+
+    fn keys(numbers: &[u128]) -> Option<Vec<Key>> {
+        Some(numbers.iter().map(|number| Key::execution(id(*number))).collect())
+    }
+
+    #[test]
+    fn a_mirror_follows_what_the_process_commits() {
+        let mirrors = mirrors(&[1, 3], 10);
+        mirrors.follow(&[moved(1, true, false), moved(2, false, true), moved(3, true, true)]);
+        assert_eq!(seen(&mirrors, 10), keys(&[2, 3]));
+        let look = mirrors.look(&queue(), 1).unwrap();
+        assert_eq!(look.more_after, Some(position(2)), "there is more behind what was asked for");
+    }
+
+    #[test]
+    fn what_lies_behind_the_known_beginning_is_not_taken_for_its_end() {
+        let mirrors = mirrors(&[1, 3], 2);
+        mirrors.follow(&[moved(2, false, true), moved(9, false, true)]);
+        assert_eq!(seen(&mirrors, 3), keys(&[1, 2, 3]));
+        assert_eq!(seen(&mirrors, 4), None, "it must be read");
+    }
+
+    #[test]
+    fn a_page_that_was_read_while_something_changed_is_not_kept() {
+        let mirrors = Mirrors::default();
+        let before_read = mirrors.before_read().unwrap();
+        mirrors.follow(&[moved(1, true, false)]);
+        mirrors.keep(before_read, &queue(), &page(&[1]), 10);
+        assert_eq!(seen(&mirrors, 1), None);
+    }
+
+    #[test]
+    fn mirrors_are_put_away_where_others_take_from_the_same_queues() {
+        let mirrors = mirrors(&[1], 10);
+        mirrors.put_away();
+        assert_eq!(seen(&mirrors, 1), None);
+        assert_eq!(mirrors.before_read(), None);
+    }
+
+    #[test]
+    fn lists_that_hardly_change_are_forgotten_when_they_do() {
+        let mirrors = Mirrors::default();
+        let index = Index::ClassesOfLane(LaneId::new("default").unwrap());
+        mirrors.keep(0, &index, &[], 10);
+        assert!(mirrors.look(&index, 1).is_some());
+        let after: Entries = Arc::new([Entry { index: index.clone(), position: position(1) }]);
+        mirrors.follow(&[Moved { key: Key::execution(id(1)), before: Entries::default(), after }]);
+        assert!(mirrors.look(&index, 1).is_none());
+    }
+}
