@@ -89,11 +89,23 @@ pub(crate) async fn hunt<S: Store>(
         if !caught.is_empty() || is_all_quiet {
             if is_partial {
                 // Whatever comes of it, what was taken is taken.
-                drop(look_round(engine, seeker).await);
+                drop(Box::pin(look_round(engine, seeker)).await);
             }
             return Ok(Haul { caught, is_cut_short: false });
         }
     }
+    // Apart, so that the short way does not carry room for it.
+    Box::pin(hunt_around(engine, seeker, holder, prize, count)).await
+}
+
+/// The general way.
+async fn hunt_around<S: Store>(
+    engine: &Engine<S>,
+    seeker: Seeker<'_>,
+    holder: &Holder,
+    prize: Prize,
+    count: usize,
+) -> Result<Haul> {
     let mut hunt = Hunt::new(engine, holder, prize, count);
     match hunt.round(seeker).await {
         // What was taken is taken: the caller must learn of it.

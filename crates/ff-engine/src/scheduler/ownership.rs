@@ -74,7 +74,7 @@ pub(crate) async fn cancel_if_owed(tx: &mut dyn Tx, subject: &Subject) -> Result
         && tx.get::<Continuation>(continuation_key(execution.id.partition(), flow)).await?.is_none()
     {
         let ending = Ending::cancelled(cancellation.reason, CancelSource::FlowCascade.as_str());
-        finish(tx, subject.clone(), ending).await?;
+        Box::pin(finish(tx, subject.clone(), ending)).await?;
     }
     Ok(true)
 }
@@ -90,7 +90,8 @@ pub(crate) async fn reclaim_cap(tx: &mut dyn Tx, execution: &Execution, asked: O
 
 /// Ends an execution that lost its lease once too often.
 pub(crate) async fn end_over_cap(tx: &mut dyn Tx, subject: Subject) -> Result<Execution> {
-    finish(tx, subject, Ending::failed("max_reclaims_exceeded", "max_reclaims_exceeded").taken(true)).await
+    let ending = Ending::failed("max_reclaims_exceeded", "max_reclaims_exceeded").taken(true);
+    Box::pin(finish(tx, subject, ending)).await
 }
 
 impl<S: Store> Engine<S> {

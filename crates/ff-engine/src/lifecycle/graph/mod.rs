@@ -29,7 +29,14 @@ pub(crate) const SLICE: usize = 200;
 
 /// Settles the outgoing edges of a terminal execution, in this commit as far as one slice goes.
 pub(crate) async fn advance(tx: &mut dyn Tx, execution: &Execution) -> Result<()> {
-    let Some(flow) = execution.flow_id else { return Ok(()) };
+    match execution.flow_id {
+        // Apart, so that whoever belongs to no flow does not carry room for all this.
+        Some(flow) => Box::pin(settle(tx, execution, flow)).await,
+        None => Ok(()),
+    }
+}
+
+async fn settle(tx: &mut dyn Tx, execution: &Execution, flow: FlowId) -> Result<()> {
     let Some(mut cascade) = Cascade::load(tx, execution.id.partition(), flow).await? else { return Ok(()) };
     cascade.push(execution, None);
     cascade.run(tx).await

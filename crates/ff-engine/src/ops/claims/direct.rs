@@ -57,7 +57,7 @@ pub(super) async fn claim<S: Store>(
     };
     let claim = Claim { engine, seeker, holder, prize, count, deadline };
     let caught = match claim.deadline {
-        Some(deadline) => claim.look_and_wait(deadline).await?,
+        Some(deadline) => Box::pin(claim.look_and_wait(deadline)).await?,
         // Who does not wait needs no news.
         None => match claim.look(old_news()).await? {
             Look::Caught(caught) => caught,
