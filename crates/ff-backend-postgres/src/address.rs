@@ -10,6 +10,8 @@ use ff_engine::index::Entry;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 
+use crate::value::Bytes;
+
 /// The row that a record is stored in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Address {
@@ -149,27 +151,27 @@ pub(crate) enum Cell {
     #[default]
     Absent,
     /// The record, as it is stored.
-    Here(Vec<u8>),
+    Here(Arc<[u8]>),
     /// The record stands in a row of its own.
     Elsewhere,
 }
 
 impl Cell {
     /// The cell of a stored column.
-    pub(crate) fn read(column: Option<Vec<u8>>) -> Self {
+    pub(crate) fn read(column: Option<&[u8]>) -> Self {
         match column {
             None => Self::Absent,
             Some(bytes) if bytes.is_empty() => Self::Elsewhere,
-            Some(bytes) => Self::Here(bytes),
+            Some(bytes) => Self::Here(bytes.into()),
         }
     }
 
     /// The column of a cell.
-    pub(crate) fn column(&self) -> Option<&[u8]> {
+    pub(crate) fn column(&self) -> Option<Bytes> {
         match self {
             Self::Absent => None,
-            Self::Here(bytes) => Some(bytes),
-            Self::Elsewhere => Some(&[]),
+            Self::Here(bytes) => Some(Bytes(Arc::clone(bytes))),
+            Self::Elsewhere => Some(Bytes(Arc::default())),
         }
     }
 }

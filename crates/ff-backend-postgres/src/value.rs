@@ -1,6 +1,7 @@
 //! Parameters of statements that are put together while the program runs.
 
 use std::error::Error;
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
@@ -14,6 +15,22 @@ pub(crate) enum Value {
     Text(String),
     Bytes(Vec<u8>),
     Id(Uuid),
+}
+
+/// Bytes that others hold, too.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bytes(pub(crate) Arc<[u8]>);
+
+impl ToSql for Bytes {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        self.0.as_ref().to_sql(ty, out)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::BYTEA
+    }
+
+    to_sql_checked!();
 }
 
 impl ToSql for Value {

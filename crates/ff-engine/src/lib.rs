@@ -6,6 +6,7 @@
 pub mod alarms;
 pub mod clock;
 pub mod codec;
+mod draft;
 mod engine;
 pub mod entropy;
 pub mod event;

@@ -5,6 +5,7 @@ use ff_core::ids::{ExecutionId, FlowId};
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 
+use crate::draft::Draft;
 use crate::index::{Bounds, Index, Listed, Position};
 use crate::key::Key;
 use crate::records::{Execution, Fence, Flow, Record, Stored};
@@ -26,6 +27,15 @@ impl dyn Tx + '_ {
         found.pop().flatten().map(typed).transpose()
     }
 
+    /// An execution that is likely to be changed, if it exists.
+    pub(crate) async fn draft(&mut self, id: ExecutionId) -> Result<Option<Draft<Execution>>> {
+        match self.load(&[Key::execution(id)]).await?.pop().flatten() {
+            Some(Record::Execution(execution)) => Ok(Some(execution.into())),
+            Some(other) => typed::<Execution>(other).map(|execution| Some(execution.into())),
+            None => Ok(None),
+        }
+    }
+
     /// Records that stand in an owned index.
     pub(crate) async fn range_of<R: Stored>(&mut self, index: Index, bounds: Bounds) -> Result<Vec<R>> {
         self.range(&index, &bounds).await?.into_iter().map(typed).collect()
@@ -34,6 +44,11 @@ impl dyn Tx + '_ {
     /// Writes a record.
     pub(crate) fn put<R: Stored>(&mut self, record: R) {
         self.put_record(record.into());
+    }
+
+    /// Writes an execution as it was changed.
+    pub(crate) fn put_draft(&mut self, execution: &Draft<Execution>) {
+        self.put_record(Record::Execution(execution.shared()));
     }
 
     /// An execution, or `NotFound`.

@@ -1,5 +1,7 @@
 //! Executions, with the columns that their hot indexes sort by.
 
+use std::sync::Arc;
+
 use ff_core::Result;
 use ff_core::ids::ExecutionId;
 use ff_engine::codec::encode_queue;
@@ -16,6 +18,7 @@ use crate::error::corrupt;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
 use crate::short::short;
+use crate::value::Bytes;
 
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -186,14 +189,14 @@ struct Write {
     lease_expires_at: Option<i64>,
     completed_at: Option<i64>,
     sweep_from: Option<i64>,
-    body: Vec<u8>,
-    definition: Option<Vec<u8>>,
-    first_attempt: Option<Vec<u8>>,
-    first_stream: Option<Vec<u8>>,
-    claim_grant: Option<Vec<u8>>,
-    payload: Option<Vec<u8>>,
-    outcome: Option<Vec<u8>>,
-    tags: Option<Vec<u8>>,
+    body: Bytes,
+    definition: Option<Bytes>,
+    first_attempt: Option<Bytes>,
+    first_stream: Option<Bytes>,
+    claim_grant: Option<Bytes>,
+    payload: Option<Bytes>,
+    outcome: Option<Bytes>,
+    tags: Option<Bytes>,
 }
 
 /// Rows to be written.
@@ -219,7 +222,7 @@ impl Rows {
     }
 
     fn push(&mut self, id: ExecutionId, old_version: i64, namespace: Option<String>, stored: &Stored, shadow: Shadow) {
-        let cell = |satellite: Satellite| stored.cells[satellite as usize].column().map(<[u8]>::to_vec);
+        let cell = |satellite: Satellite| stored.cells[satellite as usize].column();
         self.writes.push(Write {
             partition: i32::from(id.partition().index()),
             uuid: id.uuid(),
@@ -234,7 +237,7 @@ impl Rows {
             lease_expires_at: shadow.lease_expires_at,
             completed_at: shadow.completed_at,
             sweep_from: shadow.sweep_from,
-            body: stored.body.to_vec(),
+            body: Bytes(Arc::clone(&stored.body)),
             definition: cell(Satellite::Definition),
             first_attempt: cell(Satellite::FirstAttempt),
             first_stream: cell(Satellite::FirstStream),

@@ -270,7 +270,7 @@ impl Plan {
                     self.put_record(key, body, record, entries);
                     Cell::Elsewhere
                 } else {
-                    Cell::Here(body)
+                    Cell::Here(body.into())
                 }
             }
         };
@@ -295,7 +295,7 @@ impl Plan {
             match (new, left) {
                 (Some(new), _) => self.save(facts, &key, new, after)?,
                 (None, Cell::Here(body)) => {
-                    self.put.push(record::Write::new(&key, body.clone()));
+                    self.put.push(record::Write::new(&key, body.to_vec()));
                     self.after.push((Address::Record(key), None));
                 }
                 (None, Cell::Absent | Cell::Elsewhere) => {}

@@ -7,6 +7,7 @@ use ff_core::{Blob, Result, TimestampMs};
 
 use super::ownership::close_stream;
 use super::{Subject, close_all_waitpoints, close_suspension, graph, released};
+use crate::draft::Draft;
 use crate::event::EventBody;
 use crate::key::Key;
 use crate::records::{Attempt, AttemptEnd, Cancellation, Execution, Failure, Outcome};
@@ -125,14 +126,14 @@ impl Ending {
 }
 
 /// Ends an execution and advances the graph it belongs to, in this commit.
-pub(crate) async fn finish(tx: &mut dyn Tx, subject: Subject, ending: Ending) -> Result<Execution> {
+pub(crate) async fn finish(tx: &mut dyn Tx, subject: Subject, ending: Ending) -> Result<Draft<Execution>> {
     let execution = end(tx, subject, ending).await?;
     graph::advance(tx, &execution).await?;
     Ok(execution)
 }
 
 /// Ends an execution without looking at its graph: attempt, stream, lease, waitpoints, grant, result, state, events.
-pub(crate) async fn end(tx: &mut dyn Tx, mut subject: Subject, ending: Ending) -> Result<Execution> {
+pub(crate) async fn end(tx: &mut dyn Tx, mut subject: Subject, ending: Ending) -> Result<Draft<Execution>> {
     let now = tx.now();
     end_attempt(tx, &subject.execution, ending.attempt, ending.stream).await?;
     close_suspension(tx, &subject.execution, ending.waitpoints).await?;

@@ -7,6 +7,7 @@ use ff_core::error::Entity;
 use ff_core::ids::ExecutionId;
 use ff_core::{EngineError, Result};
 
+use crate::draft::Draft;
 use crate::event::{Event, EventBody};
 use crate::key::Key;
 use crate::records::{Execution, ExecutionTags, ProjectionMark};
@@ -15,7 +16,7 @@ use crate::store::Tx;
 /// An execution and its tags, loaded to be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
-    pub(crate) execution: Execution,
+    pub(crate) execution: Draft<Execution>,
     pub(crate) tags: BTreeMap<String, String>,
 }
 
@@ -27,7 +28,7 @@ impl Subject {
 
     /// The execution, if it exists.
     pub(crate) async fn find(tx: &mut dyn Tx, id: ExecutionId) -> Result<Option<Self>> {
-        let Some(execution) = tx.get::<Execution>(Key::execution(id)).await? else { return Ok(None) };
+        let Some(execution) = tx.draft(id).await? else { return Ok(None) };
         let tags = if execution.tagged {
             tx.get::<ExecutionTags>(Key::execution_tags(id)).await?.map(|record| record.tags).unwrap_or_default()
         } else {
@@ -68,6 +69,6 @@ impl Subject {
 
     /// Writes it after a change that no summary of its flow shows.
     pub(crate) fn save_unprojected(&self, tx: &mut dyn Tx) {
-        tx.put(self.execution.clone());
+        tx.put_draft(&self.execution);
     }
 }

@@ -9,6 +9,7 @@ use ff_core::rules::fence::CancelSource;
 use ff_core::state::{AttemptState, AttemptType};
 use ff_core::{EngineError, Result};
 
+use crate::draft::Draft;
 use crate::engine::Engine;
 use crate::key::Key;
 use crate::lifecycle::graph::owes_cancellation;
@@ -20,7 +21,7 @@ use crate::store::{Store, Tx};
 /// An execution that has just got an owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
-    pub(crate) execution: Execution,
+    pub(crate) execution: Draft<Execution>,
     pub(crate) kind: HandleKind,
     pub(crate) attempt_type: AttemptType,
 }
@@ -89,7 +90,7 @@ pub(crate) async fn reclaim_cap(tx: &mut dyn Tx, execution: &Execution, asked: O
 }
 
 /// Ends an execution that lost its lease once too often.
-pub(crate) async fn end_over_cap(tx: &mut dyn Tx, subject: Subject) -> Result<Execution> {
+pub(crate) async fn end_over_cap(tx: &mut dyn Tx, subject: Subject) -> Result<Draft<Execution>> {
     let ending = Ending::failed("max_reclaims_exceeded", "max_reclaims_exceeded").taken(true);
     Box::pin(finish(tx, subject, ending)).await
 }

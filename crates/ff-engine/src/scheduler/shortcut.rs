@@ -18,7 +18,7 @@ use super::hunt::{Catch, FRUITLESS_MAX, Prize, Secure, Seeker};
 use super::parking::{eligible_index, parked_routes};
 use super::queue::{Queues, lane_keys};
 use crate::index::{Bounds, Index};
-use crate::records::Execution;
+use crate::records::{Execution, Record};
 use crate::store::{Op, Reach, Tx};
 
 /// Pages of classes that one transaction reads. Where more concern a worker, the general way is better.
@@ -138,7 +138,7 @@ impl TakeHeads {
             }
             is_empty = false;
             for head in heads {
-                let Ok(candidate) = Execution::try_from(head.record) else { return Ok((caught, false)) };
+                let Record::Execution(candidate) = head.record else { return Ok((caught, false)) };
                 if candidate.is_lost() || candidate.needs_admission() {
                     return Ok((caught, false));
                 }

@@ -10,6 +10,7 @@ use ff_core::rules::fence::CancelSource;
 use ff_core::state::{EdgeGroupState, EdgeState, EligibilityState};
 use ff_core::{EngineError, Result};
 
+use crate::draft::Draft;
 use crate::index::{Bounds, Index, Position};
 use crate::key::Key;
 use crate::lifecycle::{Ending, Subject, end};
@@ -59,7 +60,7 @@ impl Ends {
         flow: &Flow,
         mut edge: Edge,
         fate: EdgeFate,
-    ) -> Result<Option<Execution>> {
+    ) -> Result<Option<Draft<Execution>>> {
         edge.state = fate.edge_state();
         tx.put(edge);
         let Some((group, verdict)) = self.group else { return Ok(None) };
@@ -91,7 +92,7 @@ async fn fire(
     mut group: EdgeGroup,
     verdict: EdgeGroupState,
     downstream: Option<Subject>,
-) -> Result<Option<Execution>> {
+) -> Result<Option<Draft<Execution>>> {
     let now = tx.now();
     group.decide(verdict, now);
     if let Some(reason) = sibling_cancel(group.policy, verdict) {

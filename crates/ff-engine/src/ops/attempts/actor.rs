@@ -7,6 +7,7 @@ use ff_core::rules::fence::{CancelSource, FenceRule, Presented, check_full};
 use ff_core::rules::replay::{Call, Caller, Replayed, replay};
 use ff_core::{EngineError, Result, TimestampMs};
 
+use crate::draft::Draft;
 use crate::lifecycle::{Subject, fence_check, fenced, parked, stored_ownership};
 use crate::records::Execution;
 use crate::store::Tx;
@@ -24,7 +25,7 @@ pub(crate) enum Admitted {
     /// It owns the execution.
     Owner(Box<Subject>),
     /// It did the same before, with this outcome.
-    Repeated(Replayed, Box<Execution>),
+    Repeated(Replayed, Draft<Execution>),
     /// It may not act. What was learned on the way, an expired lease, is kept.
     Refused(EngineError),
 }
@@ -83,7 +84,7 @@ impl Actor {
             return Ok(Admitted::Refused(refusal));
         }
         Ok(match replay(call, self.caller, &parked(&subject.execution)) {
-            Ok(replayed) => Admitted::Repeated(replayed, Box::new(subject.execution)),
+            Ok(replayed) => Admitted::Repeated(replayed, subject.execution),
             Err(_) => Admitted::Refused(refusal),
         })
     }

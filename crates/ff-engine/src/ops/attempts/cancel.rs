@@ -67,7 +67,7 @@ impl Cancel {
             // Already cancelled is a success for anybody, so it does not matter who asks.
             let anybody = Caller { fence: None, attempt_index: AttemptIndex(0) };
             return Ok(match replay(Call::Cancel, anybody, &parked(&subject.execution)) {
-                Ok(replayed) => Admitted::Repeated(replayed, Box::new(subject.execution)),
+                Ok(replayed) => Admitted::Repeated(replayed, subject.execution),
                 Err(detail) => Admitted::Refused(ContentionKind::ExecutionNotActive(detail).into()),
             });
         }

@@ -231,7 +231,11 @@ impl Consume {
             return Ok(None);
         }
         let attempt = tx.get::<Attempt>(Key::attempt(execution.id, execution.attempt_index)).await?;
-        Ok(attempt.map(|attempt| Owned { execution: execution.clone(), kind, attempt_type: attempt.attempt_type }))
+        Ok(attempt.map(|attempt| Owned {
+            execution: execution.clone().into(),
+            kind,
+            attempt_type: attempt.attempt_type,
+        }))
     }
 
     /// Whether the state allows this way of taking ownership.

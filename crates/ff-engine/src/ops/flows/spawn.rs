@@ -154,7 +154,7 @@ async fn prepare<S: Store>(
     let mut classes = BTreeSet::new();
     for ((child, asked), known) in children.iter_mut().zip(asked).zip(known) {
         if !child.was_spawned(parent.id, known)? {
-            let submission = check(engine, child.id, creation(child.id, parent, asked.clone())).await?;
+            let submission = check(engine, child.id, creation(child.id, parent, asked.clone()).into()).await?;
             classes.insert((submission.lane().clone(), attachments.class(submission.class())));
             child.submission = Some(submission);
         }
@@ -277,7 +277,7 @@ impl Plan {
             let mut execution = submission.insert(tx);
             execution.join_flow(flow.id, now);
             self.attachments.attach(&mut execution);
-            tx.put(execution);
+            tx.put_draft(&execution);
             let edge = Edge {
                 home: flow.home,
                 flow: flow.id,

@@ -55,7 +55,7 @@ async fn prepare<S: Store>(engine: &Engine<S>, flow: Flow, args: SubmitFlowArgs,
     let mut members = Vec::with_capacity(args.nodes.len());
     for node in &args.nodes {
         let id = ExecutionId::for_flow(flow.id, engine.counts(), engine.uuid_at(now));
-        let submission = check(engine, id, creation(id, args.namespace.clone(), node)).await?;
+        let submission = check(engine, id, creation(id, args.namespace.clone(), node).into()).await?;
         members.push(Member { id, submission });
     }
     for member in &members {
@@ -146,7 +146,7 @@ impl SubmitFlow {
             if *inbound > 0 {
                 execution.wait_for_dependencies(now);
             }
-            tx.put(execution);
+            tx.put_draft(&execution);
         }
     }
 

@@ -6,6 +6,7 @@
 mod shortcut;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::error::{StateKind, ValidationKind};
@@ -17,6 +18,7 @@ use ff_core::tag::validate_new_tags;
 use ff_core::{EngineError, Result, TimestampMs};
 
 use super::lanes;
+use crate::draft::Draft;
 use crate::engine::Engine;
 use crate::event::EventBody;
 use crate::key::Key;
@@ -31,6 +33,7 @@ use crate::verbs::read_one;
 /// Admits a submission, or names the execution that is there.
 pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateExecutionArgs) -> Result<CreateExecutionResult> {
     let id = identify(engine, &args).await?;
+    let args = Arc::new(args);
     if engine.store.spans_partitions()
         && let Some(shortcut) = shortcut::CreateAtOnce::of(engine, id, &args)
         && let Some(answer) = engine.run(shortcut).await?
@@ -45,7 +48,7 @@ pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateExecutionAr
 async fn create_step_by_step<S: Store>(
     engine: &Engine<S>,
     id: ExecutionId,
-    args: CreateExecutionArgs,
+    args: Arc<CreateExecutionArgs>,
 ) -> Result<CreateExecutionResult> {
     let keys = known_keys(id, &args);
     let now = engine.store.now().await?;
@@ -117,7 +120,7 @@ fn known(found: Vec<Option<Record>>, now: TimestampMs) -> Option<ExecutionId> {
 /// A submission whose input was checked and whose attachments are resolved.
 pub(crate) struct Submission {
     id: ExecutionId,
-    args: CreateExecutionArgs,
+    args: Arc<CreateExecutionArgs>,
     policy: Option<ExecutionPolicy>,
     class: QueueClass,
     budgets: Vec<BudgetId>,
@@ -128,7 +131,7 @@ pub(crate) struct Submission {
 pub(crate) async fn prepare<S: Store>(
     engine: &Engine<S>,
     id: ExecutionId,
-    args: CreateExecutionArgs,
+    args: Arc<CreateExecutionArgs>,
 ) -> Result<Submission> {
     let submission = check(engine, id, args).await?;
     submission.register(engine, &submission.class).await?;
@@ -139,7 +142,7 @@ pub(crate) async fn prepare<S: Store>(
 pub(crate) async fn check<S: Store>(
     engine: &Engine<S>,
     id: ExecutionId,
-    args: CreateExecutionArgs,
+    args: Arc<CreateExecutionArgs>,
 ) -> Result<Submission> {
     let policy = args.policy.as_ref().map(|document| document.decode()).transpose()?;
     check_input(engine, &args)?;
@@ -180,7 +183,7 @@ impl Submission {
     }
 
     /// The lane it enters through.
-    pub(crate) const fn lane(&self) -> &LaneId {
+    pub(crate) fn lane(&self) -> &LaneId {
         &self.args.lane_id
     }
 
@@ -266,10 +269,10 @@ impl Submission {
     }
 
     /// Writes the execution and everything beside it.
-    pub(crate) fn insert(&self, tx: &mut dyn Tx) -> Execution {
+    pub(crate) fn insert(&self, tx: &mut dyn Tx) -> Draft<Execution> {
         let now = tx.now();
         let args = &self.args;
-        let execution = Execution::create(
+        let execution: Draft<Execution> = Execution::create(
             NewExecution {
                 id: self.id,
                 namespace: args.namespace.clone(),
@@ -284,8 +287,9 @@ impl Submission {
                 tagged: !args.tags.is_empty(),
             },
             now,
-        );
-        tx.put(execution.clone());
+        )
+        .into();
+        tx.put_draft(&execution);
         tx.put(Payload { execution: self.id, payload: args.input_payload.clone(), inputs: Default::default() });
         tx.put(Definition {
             execution: self.id,
@@ -300,7 +304,7 @@ impl Submission {
         execution
     }
 
-    fn insert_tags(&self, tx: &mut dyn Tx, execution: &Execution) {
+    fn insert_tags(&self, tx: &mut dyn Tx, execution: &Draft<Execution>) {
         let tags = &self.args.tags;
         if tags.is_empty() {
             return;

@@ -3,6 +3,8 @@
 //! It admits what queues in a lane and a class that are known, with no budget and no quota to its name. Everything else, refusals
 //! included, is left to the general way.
 
+use std::sync::Arc;
+
 use ff_core::Result;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::ids::{ExecutionId, ExecutionKind};
@@ -22,7 +24,7 @@ pub(super) struct CreateAtOnce {
 
 impl CreateAtOnce {
     /// The shortcut for a submission, if what it says about itself allows one.
-    pub(super) fn of<S: Store>(engine: &Engine<S>, id: ExecutionId, args: &CreateExecutionArgs) -> Option<Self> {
+    pub(super) fn of<S: Store>(engine: &Engine<S>, id: ExecutionId, args: &Arc<CreateExecutionArgs>) -> Option<Self> {
         check_input(engine, args).ok()?;
         let policy = args.policy.as_ref().map(|document| document.decode()).transpose().ok()?;
         let is_attached =
@@ -34,7 +36,7 @@ impl CreateAtOnce {
         let kind = ExecutionKind::new(&args.execution_kind).ok()?;
         let class = QueueClass { requirement, ..QueueClass::plain(kind) };
         let (budgets, quotas) = (Vec::new(), Vec::new());
-        Some(Self { submission: Submission { id, args: args.clone(), policy, class, budgets, quotas } })
+        Some(Self { submission: Submission { id, args: Arc::clone(args), policy, class, budgets, quotas } })
     }
 
     /// Whether its lane takes work and knows its class, and nothing is attached to its scopes.
