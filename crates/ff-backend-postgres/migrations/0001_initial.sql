@@ -6,6 +6,9 @@ CREATE TABLE {schema}.deployment (
   value bigint NOT NULL
 );
 
+-- Tells this schema from others of the same name.
+INSERT INTO {schema}.deployment (name, value) VALUES ('identity', (pg_catalog.random() * 9007199254740991)::bigint);
+
 -- Executions. `version` changes with every write. `body` is the record of state and ownership. The columns between them repeat what
 -- the indexes below sort by, and are NULL where the record does not stand in the index. The columns after `body` are records that hardly any
 -- execution is without, as long as they are small; an empty one is found in the table of records, a NULL one does not exist.

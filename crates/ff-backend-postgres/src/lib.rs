@@ -9,6 +9,7 @@ mod connection;
 mod error;
 mod indexes;
 mod inspect;
+mod intake;
 mod maintenance;
 mod news;
 mod options;
@@ -25,10 +26,12 @@ mod writer;
 pub use client::Client;
 pub use connection::{Listener, Messages, Pool};
 pub use deadpool_postgres;
+pub use intake::{CreateIn, OwnTransaction};
 pub use options::{PostgresOptions, SchemaName};
 pub use schema::{MIN_COMPATIBLE, SCHEMA_VERSION, check, prepare};
 pub use store::PostgresStore;
 pub use tls::{Roots, Tls};
+pub use tokio_postgres;
 
 /// The engine on Postgres.
 pub type PostgresBackend = ff_engine::Engine<PostgresStore>;

@@ -43,8 +43,11 @@ type Began = Option<Result<()>>;
 /// The word for everything.
 const ALL: &str = "*";
 
+/// News from nobody in particular, so that everybody hears them: something is due, and has been for long.
+pub(crate) const SOMETHING_IS_DUE: &str = "00000000-0000-0000-0000-000000000000\nd0";
+
 /// The channel of a schema.
-fn channel(schema: &str) -> String {
+pub(crate) fn channel(schema: &str) -> String {
     format!("ff_{:016x}", fnv1a64(schema.as_bytes()))
 }
 
@@ -342,6 +345,15 @@ mod tests {
         let topics = (0..1_000).map(|n| Topic::Execution(ExecutionId::new(1, Uuid::from_u128(n)))).collect();
         let payload = herald.payload(&Untold { topics, due_at: None });
         assert!(payload.ends_with(ALL) && payload.len() < PAYLOAD_MAX, "{payload}");
+    }
+
+    #[test]
+    fn news_from_nobody_in_particular_wake_who_waits_for_what_is_due() {
+        let (herald, topics) = (Herald::new(), Arc::new(Topics::default()));
+        let (mut news, _) = topics.listen_due();
+        herald.hear(SOMETHING_IS_DUE, &topics);
+        let woken = futures_util::FutureExt::now_or_never(news.before(TimestampMs(1)));
+        assert_eq!(woken, Some(TimestampMs(0)));
     }
 
     #[test]

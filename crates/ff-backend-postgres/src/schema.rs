@@ -153,7 +153,8 @@ fn foreign(schema: &SchemaName) -> EngineError {
     ))
 }
 
-fn incomplete(schema: &SchemaName) -> EngineError {
+/// What is said of a layout that lacks a note.
+pub(crate) fn incomplete(schema: &SchemaName) -> EngineError {
     EngineError::invalid(format_args!(
         "the schema {} has tables of FlowFabric, but not the note of their layout; nothing was changed. If a backup was restored in \
          part, restore all of it; or name another schema",

@@ -21,6 +21,7 @@ use crate::clock::StoreClock;
 use crate::connection::Pool;
 use crate::error::explain;
 use crate::indexes::{Place, Query};
+use crate::intake::{ExpectedIdentity, Identity};
 use crate::maintenance;
 use crate::news::{Herald, Messengers};
 use crate::options::PostgresOptions;
@@ -42,6 +43,7 @@ pub struct PostgresStore {
     pub(crate) shared: Arc<Shared>,
     writer: Writer,
     options: PostgresOptions,
+    pub(crate) identity: ExpectedIdentity,
     /// Those who tell and hear; ended with the store.
     _messengers: Messengers,
 }
@@ -83,7 +85,10 @@ impl PostgresStore {
     async fn with_pool(pool: Pool, options: PostgresOptions) -> Result<Self> {
         schema::prepare(&pool, options.schema_name()).await?;
         let name: Arc<str> = options.schema_name().quoted().into();
-        let server = server_time(&Session::new(pool.get().await?, Arc::clone(&name))).await?;
+        let session = Session::new(pool.get().await?, Arc::clone(&name));
+        let server = server_time(&session).await?;
+        let identity = ExpectedIdentity::new(Identity::read(&session, options.schema_name()).await?);
+        drop(session);
         let shared = Arc::new(Shared {
             clock: StoreClock::new(options.clock.clone(), server),
             memory: Arc::default(),
@@ -94,7 +99,7 @@ impl PostgresStore {
         });
         let messengers = Messengers::start(&shared).await?;
         let writer = Writer::start(&shared, options.writers);
-        Ok(Self { shared, writer, options, _messengers: messengers })
+        Ok(Self { shared, writer, options, identity, _messengers: messengers })
     }
 
     /// How it was opened.

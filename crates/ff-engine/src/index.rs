@@ -111,6 +111,8 @@ pub enum Index {
     Tagged(String, String),
     /// Ledgers that name an execution, in any budget.
     SpendingOf(ExecutionId),
+    /// Submissions on their way in that ask for an execution by this id.
+    IntakesOf(ExecutionId),
     /// Work that comes due, earliest first.
     Due(DueKind),
 }
@@ -158,11 +160,13 @@ pub enum DueKind {
     Retention,
     /// A class of work may be forgotten.
     ClassExpiry,
+    /// A submission that was committed elsewhere is to be taken in.
+    Intake,
 }
 
 impl DueKind {
     /// Every kind.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LeaseExpiry,
         Self::ReclaimBackoff,
         Self::Delay,
@@ -183,6 +187,7 @@ impl DueKind {
         Self::DedupExpiry,
         Self::Retention,
         Self::ClassExpiry,
+        Self::Intake,
     ];
 
     /// The name in metrics and logs.
@@ -209,6 +214,7 @@ impl DueKind {
             Self::DedupExpiry => "dedup_expiry",
             Self::Retention => "retention",
             Self::ClassExpiry => "class_expiry",
+            Self::Intake => "intake",
         }
     }
 

@@ -56,6 +56,7 @@ pub enum Name {
     ProjectionMark(FlowId, i64),
     CancelAck(FlowId, ExecutionId),
     Continuation(Uuid),
+    Intake(Uuid),
     Budget(BudgetId),
     Ledger(BudgetId, ExecutionId),
     QuotaPolicy(QuotaPolicyId),
@@ -151,6 +152,8 @@ impl Key {
         cancel_ack => CancelAck(flow: FlowId, execution: ExecutionId),
         /// Unfinished bulk work.
         continuation => Continuation(id: Uuid),
+        /// Something on its way in.
+        intake => Intake(id: Uuid),
         /// A budget.
         budget => Budget(id: BudgetId),
         /// What one execution spent of a budget.

@@ -19,11 +19,12 @@
 //! ```
 
 mod address;
+mod transaction;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ff_backend_postgres::PostgresStore;
+use ff_backend_postgres::{PostgresBackend, PostgresStore};
 use ff_backend_sqlite::SqliteStore;
 use ff_core::backend::signals::SeedWaitpointHmacSecretArgs;
 use ff_core::backend::{EngineBackend, Signals};
@@ -37,6 +38,7 @@ pub use ff_backend_postgres as postgres;
 pub use ff_backend_sqlite as sqlite;
 pub use ff_core as core;
 pub use ff_sdk::*;
+pub use transaction::SubmitIn;
 
 /// Names the secret that signs tokens until an operator rotates it.
 const FIRST_SECRET: &str = "first";
@@ -85,6 +87,12 @@ impl FlowFabric {
     #[must_use]
     pub fn backend(&self) -> Arc<dyn EngineBackend> {
         Arc::clone(&self.backend)
+    }
+
+    /// The engine on Postgres, for [`postgres::CreateIn`]; nothing on any other store.
+    #[must_use]
+    pub fn postgres(&self) -> Option<&PostgresBackend> {
+        self.backend.as_any().downcast_ref()
     }
 
     /// The timers, for their health.

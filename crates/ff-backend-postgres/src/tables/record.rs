@@ -78,6 +78,11 @@ pub(crate) fn count(range: &KeyRange) -> Step {
     Step::new("SELECT count(*) FROM {s}.record WHERE key > $1 AND key <= $2").with(low).with(high)
 }
 
+/// A version that no row has had.
+pub(crate) fn new_version() -> i64 {
+    fastrand::i64(1..)
+}
+
 /// A row that a decision depends on.
 #[derive(Debug, ToSql)]
 #[postgres(name = "record_seen")]

@@ -60,7 +60,7 @@ impl Shared {
 
     /// A version that no row has had.
     fn version(&self) -> i64 {
-        fastrand::i64(1..)
+        crate::tables::record::new_version()
     }
 
     /// Remembers what a commit left and tells those who wait for it.

@@ -83,7 +83,7 @@ kinds! {
         Continuation = Continuation, Budget = Budget, Ledger = Ledger, QuotaPolicy = QuotaPolicy,
         QuotaUsage = QuotaUsage, Admission = Admission, WindowEntry = WindowEntry, Worker = Worker, Lane = Lane,
         LaneClass = LaneClass, ScopeBinding = ScopeBinding, KeyringRecord = Keyring, Deployment = Deployment,
-        StepHead = StepHead, Step = Step,
+        StepHead = StepHead, Step = Step, Intake = Intake,
     }
 }
 
@@ -109,19 +109,22 @@ mod tests {
     use std::collections::BTreeMap;
 
     use ff_core::TimestampMs;
+    use ff_core::backend::flows::CreateFlowArgs;
+    use ff_core::backend::ingress::CreateExecutionArgs;
     use ff_core::backend::subscriptions::{
         CompletionOutcome, LeaseChange, ReleaseReason, RevokedBy, SignalDeliveryEffect,
     };
     use ff_core::ids::{
-        AttemptId, AttemptIndex, ExecutionId, ExecutionKind, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace, SignalId,
-        WaitpointId, WorkerId, WorkerInstanceId,
+        AttemptId, AttemptIndex, BudgetId, ExecutionId, ExecutionKind, FlowId, LaneId, LeaseEpoch, LeaseId, Namespace,
+        SignalId, WaitpointId, WorkerId, WorkerInstanceId,
     };
     use ff_core::partition::Partition;
+    use ff_core::policy::{ExecutionPolicy, RetryPolicy};
     use uuid::Uuid;
 
     use super::*;
     use crate::event::{EventBody, WorkerChange};
-    use crate::records::{Execution, NewExecution, QueueClass, Taker};
+    use crate::records::{Execution, Intake, IntakeWork, NewExecution, QueueClass, Taker};
 
     fn instance() -> WorkerInstanceId {
         WorkerInstanceId::new("w-1").unwrap()
@@ -218,6 +221,32 @@ mod tests {
         };
         execution.claim(taker, AttemptId::from_uuid(Uuid::from_u128(2)), now);
         assert_eq!(round_trip(&execution.clone().into()), execution.into());
+    }
+
+    #[test]
+    fn a_submission_is_read_back_as_it_was_written() {
+        let id = ExecutionId::new(7, Uuid::from_u128(8));
+        let namespace = Namespace::new("acme").unwrap();
+        let policy = ExecutionPolicy {
+            retry_policy: Some(RetryPolicy::default()),
+            budget_ids: vec![BudgetId::from_uuid(Uuid::from_u128(3))],
+            ..ExecutionPolicy::default()
+        };
+        let args = CreateExecutionArgs {
+            input_payload: vec![0, 0xff, 7].into(),
+            priority: -5,
+            idempotency_key: Some("k\0\u{e9}".to_owned()),
+            tags: BTreeMap::from([("a.b".to_owned(), "c".to_owned())]),
+            policy: Some(policy.into()),
+            delay_until: Some(TimestampMs(9)),
+            ..CreateExecutionArgs::new(None, namespace.clone(), LaneId::new("mail").unwrap(), "task")
+        };
+        let flow =
+            CreateFlowArgs { flow_id: FlowId::from_uuid(Uuid::from_u128(4)), flow_kind: "order".into(), namespace };
+        for work in [IntakeWork::Execution { id, args: args.into() }, IntakeWork::Flow { args: flow }] {
+            let intake = Intake { home: id.partition(), id: Uuid::from_u128(1), work, submitted_at: TimestampMs(5) };
+            assert_eq!(round_trip(&intake.clone().into()), intake.into());
+        }
     }
 
     #[test]

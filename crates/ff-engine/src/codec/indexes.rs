@@ -28,6 +28,7 @@ const fn due_code(kind: DueKind) -> u8 {
         DueKind::DedupExpiry => 18,
         DueKind::Retention => 19,
         DueKind::ClassExpiry => 20,
+        DueKind::Intake => 21,
     }
 }
 
@@ -105,6 +106,7 @@ indexes! {
     45 SpendingOf(execution),
     46 RouteHeld(namespace, lane, route),
     47 StepsOf(execution),
+    48 IntakesOf(execution),
 }
 
 /// The bytes that name one queue of claimable work.

@@ -109,6 +109,7 @@ names! {
         20 ScopeBinding(scope),
         21 Keyring,
         22 Deployment,
+        23 Intake(id),
     }
 }
 
@@ -185,6 +186,7 @@ mod tests {
                 key,
                 value
             })),
+            any::<(u16, u128)>().prop_map(|(home, id)| Key::intake(Partition::flow(home), Uuid::from_u128(id))),
             Just(Key::keyring()),
             Just(Key::deployment()),
         ]

@@ -6,7 +6,7 @@ mod claims;
 mod connection;
 pub(crate) mod dependencies;
 pub(crate) mod flows;
-mod ingress;
+pub(crate) mod ingress;
 mod inspection;
 pub(crate) mod leases;
 mod maintenance;

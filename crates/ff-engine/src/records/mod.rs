@@ -11,6 +11,7 @@ mod execution;
 mod flow;
 mod global;
 mod grant;
+mod intake;
 mod pending_work;
 mod quota;
 mod step;
@@ -36,6 +37,7 @@ pub use flow::{
 };
 pub use global::{Deployment, KeyringRecord, Lane, ScopeBinding};
 pub use grant::{Grant, GrantKind};
+pub use intake::{Intake, IntakeWork};
 pub use pending_work::{Continuation, ContinuationWork, Settlement};
 pub use quota::{Admission, QuotaPolicy, QuotaUsage, WindowEntry};
 pub use step::{Step, StepHead};
@@ -131,5 +133,5 @@ records! {
     Execution, Fence, Definition, Payload, Outcome, Progress, ExecutionTags, Attempt, AttemptUsage, Grant, StreamHead, Frame,
     Summary, Suspension, Waitpoint, Signal, SignalTally, Dedup, Settlement, Flow, FlowTags, Edge, EdgeGroup, FlowProjection,
     ProjectionMark, CancelAck, Continuation, Budget, Ledger, QuotaPolicy, QuotaUsage, Admission, WindowEntry, Worker, Lane,
-    LaneClass, ScopeBinding, KeyringRecord, Deployment, StepHead, Step,
+    LaneClass, ScopeBinding, KeyringRecord, Deployment, StepHead, Step, Intake,
 }

@@ -11,6 +11,7 @@ pub(crate) mod delay;
 pub(crate) mod gates;
 mod grant_expiry;
 pub(crate) mod guard;
+mod intake;
 mod lease_expiry;
 pub(crate) mod pass;
 mod poison;
@@ -184,6 +185,7 @@ async fn dispatch_simple<S: Store>(
         (DueKind::ClassExpiry, Record::LaneClass(it)) => {
             class_expiry::handle(engine, Arc::unwrap_or_clone(it), now).await
         }
+        (DueKind::Intake, Record::Intake(it)) => intake::handle(engine, Arc::unwrap_or_clone(it), now).await,
         (kind, other) => Err(EngineError::validation(
             ValidationKind::Corruption,
             format!("{:?}: record: {} cannot be due for {kind:?}", other.key(), other.kind()),

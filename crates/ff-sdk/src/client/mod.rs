@@ -104,7 +104,11 @@ impl Client {
         Ok(outcomes.into_iter().map(run).collect())
     }
 
-    async fn submission(&self, task: Task) -> Result<CreateExecutionArgs> {
+    /// What submitting a task asks of the backend, for those who hand it over in another way than [`submit`](Self::submit).
+    ///
+    /// # Errors
+    /// When the task is malformed, or the engine cannot be reached.
+    pub async fn submission(&self, task: Task) -> Result<CreateExecutionArgs> {
         task.check()?;
         let policy = task.policy_document();
         let delay_until = task.start_at(&*self.backend).await?;

@@ -8,8 +8,8 @@ use ff_engine::index::Entry;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::{
     Admission, Attempt, Budget, Continuation, Dedup, Definition, Deployment, Edge, EdgeGroup, Execution, Flow,
-    FlowProjection, Frame, Grant, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Record, Settlement, Signal,
-    StreamHead, Summary, Suspension, Waitpoint, WindowEntry, Worker,
+    FlowProjection, Frame, Grant, Intake, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Record, Settlement,
+    Signal, StreamHead, Summary, Suspension, Waitpoint, WindowEntry, Worker,
 };
 
 /// A record of a known kind.
@@ -33,7 +33,7 @@ macro_rules! kinds {
 
 kinds! {
     Admission, Attempt, Budget, Continuation, Dedup, Definition, Deployment, Edge, EdgeGroup, Execution, Flow, FlowProjection,
-    Frame, Grant, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Settlement, Signal, StreamHead, Summary, Suspension, Waitpoint,
+    Frame, Grant, Intake, KeyringRecord, Lane, Ledger, QuotaPolicy, QuotaUsage, Settlement, Signal, StreamHead, Summary, Suspension, Waitpoint,
     WindowEntry, Worker,
 }
 

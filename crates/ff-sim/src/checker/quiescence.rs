@@ -7,7 +7,7 @@ use ff_core::partition::Partition;
 use ff_core::state::{EligibilityState, PublicState};
 use ff_engine::event::Event;
 use ff_engine::key::Key;
-use ff_engine::records::{Admission, Continuation, Execution, Flow, FlowProjection, QuotaUsage, Settlement};
+use ff_engine::records::{Admission, Continuation, Execution, Flow, FlowProjection, Intake, QuotaUsage, Settlement};
 
 use super::Checker;
 use crate::invariants::Invariant;
@@ -91,6 +91,7 @@ impl Checker {
             .all::<Settlement>()
             .map(|s| format!("settlement of {} {}", s.execution, s.epoch))
             .chain(mirror.all::<Continuation>().map(|c| format!("{:?}", c.work)))
+            .chain(mirror.all::<Intake>().map(|intake| format!("intake {}", intake.id)))
             .collect();
         findings.check(owed.is_empty(), Invariant::TimersAreIdempotent, || format!("unfinished work: {owed:?}"));
         for admission in mirror.all::<Admission>().filter(|admission| admission.holds_slot) {

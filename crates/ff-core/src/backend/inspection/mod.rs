@@ -74,7 +74,8 @@ pub trait Inspection: Send + Sync {
     }
 
     /// What the execution came to, waiting up to `max_wait_ms` until it is over: woken by the commit that ends it. None when it is not
-    /// over by then (0 means not to wait), or when this process shuts down.
+    /// over by then (0 means not to wait), or when this process shuts down. One that a transaction of its caller has committed and that is not yet
+    /// taken in is not over.
     ///
     /// Errors in order: `InvalidInput` for a wait of more than 30 seconds, `NotFound(execution)`.
     async fn await_outcome(&self, execution_id: ExecutionId, max_wait_ms: u64) -> Result<Option<ExecutionOutcome>> {

@@ -17,9 +17,9 @@ use crate::records::{Execution, Flow, Gate, QueueClass, Scope, ScopeBinding};
 use crate::store::{Op, Store, Tx};
 use crate::verbs::read_one;
 
-pub(super) struct CreateFlow {
-    pub(super) home: Partition,
-    pub(super) args: CreateFlowArgs,
+pub(crate) struct CreateFlow {
+    pub(crate) home: Partition,
+    pub(crate) args: CreateFlowArgs,
 }
 
 #[async_trait]

@@ -30,7 +30,7 @@ impl<S: Store> Engine<S> {
 }
 
 /// A kind is opaque, but not empty.
-fn check_kind(kind: &str) -> Result<()> {
+pub(crate) fn check_kind(kind: &str) -> Result<()> {
     if kind.is_empty() {
         return Err(NameError::Empty { what: "flow_kind" }.into());
     }

@@ -3,6 +3,7 @@
 //! Everything outside the execution's partition (lane, scopes, budgets, quotas) is read and registered before the commit; the commit
 //! itself looks again for a record with the same key or id.
 
+pub(crate) mod intake;
 mod shortcut;
 
 use std::collections::BTreeSet;
@@ -146,8 +147,8 @@ pub(crate) async fn check<S: Store>(
 ) -> Result<Submission> {
     let policy = args.policy.as_ref().map(|document| document.decode()).transpose()?;
     check_input(engine, &args)?;
-    let class = QueueClass::plain(ExecutionKind::new(&args.execution_kind)?);
-    let mut submission = Submission { id, policy, class, budgets: Vec::new(), quotas: Vec::new(), args };
+    let mut submission = Submission::new(id, policy, args)?;
+    submission.check_named(engine).await?;
     submission.attach(engine).await?;
     let lane: Option<Lane> =
         read_one(&engine.store, Key::lane(submission.args.namespace.clone(), submission.args.lane_id.clone())).await?;
@@ -177,6 +178,12 @@ fn check_input<S: Store>(engine: &Engine<S>, args: &CreateExecutionArgs) -> Resu
 }
 
 impl Submission {
+    /// A submission to which nothing is attached yet.
+    fn new(id: ExecutionId, policy: Option<ExecutionPolicy>, args: Arc<CreateExecutionArgs>) -> Result<Self> {
+        let class = QueueClass::plain(ExecutionKind::new(&args.execution_kind)?);
+        Ok(Self { id, policy, class, budgets: Vec::new(), quotas: Vec::new(), args })
+    }
+
     /// The class it queues in.
     pub(crate) const fn class(&self) -> &QueueClass {
         &self.class
@@ -194,14 +201,10 @@ impl Submission {
 
     /// Finds what the policy names and what is attached to the namespace, the lane and the tags.
     async fn attach<S: Store>(&mut self, engine: &Engine<S>) -> Result<()> {
-        let (named_budgets, named_quotas) = match &self.policy {
-            Some(policy) => (policy.budget_ids.clone(), policy.quota_policy_ids.clone()),
-            None => (Vec::new(), Vec::new()),
-        };
-        self.check_named(engine, &named_budgets, &named_quotas).await?;
+        let (named_budgets, named_quotas) = self.named();
         let (shared_budgets, shared_quotas) = self.scoped(engine).await?;
-        let budgets: BTreeSet<_> = named_budgets.into_iter().chain(shared_budgets.iter().copied()).collect();
-        let quotas: BTreeSet<_> = named_quotas.into_iter().chain(shared_quotas).collect();
+        let budgets: BTreeSet<_> = named_budgets.iter().chain(&shared_budgets).copied().collect();
+        let quotas: BTreeSet<_> = named_quotas.iter().chain(&shared_quotas).copied().collect();
         let gates: BTreeSet<_> =
             shared_budgets.into_iter().map(Gate::Budget).chain(quotas.iter().copied().map(Gate::Quota)).collect();
         self.class.requirement =
@@ -212,13 +215,14 @@ impl Submission {
         Ok(())
     }
 
+    /// What the policy names.
+    fn named(&self) -> (&[BudgetId], &[QuotaPolicyId]) {
+        self.policy.as_ref().map_or((&[], &[]), |policy| (&policy.budget_ids, &policy.quota_policy_ids))
+    }
+
     /// Refuses budgets and quotas that do not exist, or that belong to another tenant: nothing a policy names is ignored.
-    async fn check_named<S: Store>(
-        &self,
-        engine: &Engine<S>,
-        budgets: &[BudgetId],
-        quotas: &[QuotaPolicyId],
-    ) -> Result<()> {
+    async fn check_named<S: Store>(&self, engine: &Engine<S>) -> Result<()> {
+        let (budgets, quotas) = self.named();
         for id in budgets {
             let budget: Option<Budget> =
                 read_one(&engine.store, Key::budget(engine.counts().of_budget(*id), *id)).await?;
