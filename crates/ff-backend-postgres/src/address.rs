@@ -161,7 +161,7 @@ impl Cell {
     pub(crate) fn read(column: Option<&[u8]>) -> Self {
         match column {
             None => Self::Absent,
-            Some(bytes) if bytes.is_empty() => Self::Elsewhere,
+            Some([]) => Self::Elsewhere,
             Some(bytes) => Self::Here(bytes.into()),
         }
     }
