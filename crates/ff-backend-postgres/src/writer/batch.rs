@@ -403,11 +403,10 @@ impl Batch {
             let page = tables::listed(&index, &rows, self.bring(&index));
             if let Ok(page) = &page {
                 self.learn(page);
-                if let (Some((mirrors, before_read)), Bounds { after: None, until: None, reverse: false, limit }) =
-                    (before_read, &bounds)
+                if let (Some((mirrors, before)), Bounds { until: None, reverse: false, .. }) = (before_read, &bounds)
                     && is_queue(&index)
                 {
-                    mirrors.keep(before_read, &index, page, *limit);
+                    mirrors.keep(before, &index, &bounds, page);
                 }
             }
             match (reader, page) {

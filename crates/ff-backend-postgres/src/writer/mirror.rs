@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ff_engine::hash::HashMap;
-use ff_engine::index::{Entry, Index, Position};
+use ff_engine::index::{Bounds, Entry, Index, Position};
 use ff_engine::key::Key;
 
 use crate::address::Entries;
@@ -17,6 +17,13 @@ use crate::tables::{Along, Entered};
 
 /// How long work of other processes may be overlooked as long as there is other work to take.
 const AGE_MAX: Duration = Duration::from_millis(50);
+
+/// For how many times as long as its read took a mirror is good, if that is longer: while somebody's transaction stays open, the server must
+/// pass over everything that was taken since to find the heads of a queue.
+const READS_WORTH: u32 = 20;
+
+/// The longest that a slow read is good for.
+const SLOW_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// How long mirrors are put away after somebody else was faster.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -36,7 +43,14 @@ struct Mirror {
     heads: BTreeMap<Position, (Key, Along)>,
     /// Behind which position nothing is known.
     known_until: Option<Position>,
-    read_at: Instant,
+    good_until: Instant,
+}
+
+/// The moment before a read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Before {
+    tick: u64,
+    at: Instant,
 }
 
 #[derive(Default)]
@@ -69,13 +83,13 @@ impl Mirrors {
     }
 
     /// The moment before a read; none while mirrors are of no use.
-    pub(super) fn before_read(&self) -> Option<u64> {
-        let mut state = self.lock();
-        if state.away_until.is_some_and(|until| until > Instant::now()) {
+    pub(super) fn before_read(&self) -> Option<Before> {
+        let (mut state, at) = (self.lock(), Instant::now());
+        if state.away_until.is_some_and(|until| until > at) {
             return None;
         }
         state.away_until = None;
-        Some(state.tick)
+        Some(Before { tick: state.tick, at })
     }
 
     /// Whether what is read now will be kept.
@@ -83,26 +97,35 @@ impl Mirrors {
         self.before_read().is_some()
     }
 
-    /// Keeps what was read of the beginning of a list, unless something has changed in the meantime.
-    pub(super) fn keep(&self, before_read: u64, index: &Index, page: &[Entered], limit: usize) {
+    /// Keeps what was read of a list, from its beginning or from where its mirror ends, unless something has changed in the meantime.
+    pub(super) fn keep(&self, before: Before, index: &Index, bounds: &Bounds, page: &[Entered]) {
         let mut state = self.lock();
-        if state.tick != before_read || state.away_until.is_some() {
+        if state.tick != before.tick || state.away_until.is_some() {
             return;
         }
-        let known_until = page.last().filter(|_| page.len() == limit).map(|last| last.position.clone());
-        let heads = page.iter().map(|head| (head.position.clone(), (head.key.clone(), kept(&head.along)))).collect();
+        let known_until = page.last().filter(|_| page.len() == bounds.limit).map(|last| last.position.clone());
+        let heads = page.iter().map(|head| (head.position.clone(), (head.key.clone(), kept(&head.along))));
+        if bounds.after.is_some() {
+            if let Some(mirror) = state.lists.get_mut(index).filter(|mirror| mirror.known_until == bounds.after) {
+                mirror.heads.extend(heads);
+                mirror.known_until = known_until;
+            }
+            return;
+        }
+        let heads = heads.collect();
         if state.lists.len() >= MIRRORS_MAX {
             state.lists.clear();
         }
-        state.lists.insert(index.clone(), Mirror { heads, known_until, read_at: Instant::now() });
+        let age_max = (before.at.elapsed() * READS_WORTH).clamp(AGE_MAX, SLOW_AGE_MAX);
+        let good_until = Instant::now() + age_max;
+        state.lists.insert(index.clone(), Mirror { heads, known_until, good_until });
     }
 
     /// Up to so many of the first entries of a list, if they are known.
     pub(super) fn look(&self, index: &Index, wanted: usize) -> Option<Look> {
         let mut state = self.lock();
         let mirror = state.lists.get(index)?;
-        let is_enough = mirror.known_until.is_none() || mirror.heads.len() >= wanted;
-        if !is_enough || mirror.read_at.elapsed() > AGE_MAX {
+        if mirror.good_until < Instant::now() {
             state.lists.remove(index);
             return None;
         }
@@ -116,8 +139,9 @@ impl Mirrors {
                 along: along.clone(),
             })
             .collect();
-        let has_more = mirror.known_until.is_some() || mirror.heads.len() > wanted;
-        let more_after = heads.last().filter(|_| has_more).map(|last| last.position.clone());
+        let is_all = mirror.heads.len() == heads.len();
+        let more_after =
+            if is_all { mirror.known_until.clone() } else { heads.last().map(|last| last.position.clone()) };
         Some(Look { heads, more_after })
     }
 
@@ -224,8 +248,8 @@ mod tests {
     /// A mirror of what was read, with this limit.
     fn mirrors(numbers: &[u128], limit: usize) -> Mirrors {
         let mirrors = Mirrors::default();
-        let before_read = mirrors.before_read().unwrap();
-        mirrors.keep(before_read, &queue(), &page(numbers), limit);
+        let before = mirrors.before_read().unwrap();
+        mirrors.keep(before, &queue(), &Bounds::first(limit), &page(numbers));
         mirrors
     }
 
@@ -250,16 +274,20 @@ mod tests {
     fn what_lies_behind_the_known_beginning_is_not_taken_for_its_end() {
         let mirrors = mirrors(&[1, 3], 2);
         mirrors.follow(&[moved(2, false, true), moved(9, false, true)]);
-        assert_eq!(seen(&mirrors, 3), keys(&[1, 2, 3]));
-        assert_eq!(seen(&mirrors, 4), None, "it must be read");
+        let look = mirrors.look(&queue(), 4).unwrap();
+        assert_eq!((look.heads.len(), look.more_after), (3, Some(position(3))), "the rest must be read");
+        let rest = Bounds::first(5).after(Some(position(3)));
+        mirrors.keep(mirrors.before_read().unwrap(), &queue(), &rest, &page(&[5, 9]));
+        assert_eq!(seen(&mirrors, 9), keys(&[1, 2, 3, 5, 9]));
+        assert_eq!(mirrors.look(&queue(), 9).unwrap().more_after, None);
     }
 
     #[test]
     fn a_page_that_was_read_while_something_changed_is_not_kept() {
         let mirrors = Mirrors::default();
-        let before_read = mirrors.before_read().unwrap();
+        let before = mirrors.before_read().unwrap();
         mirrors.follow(&[moved(1, true, false)]);
-        mirrors.keep(before_read, &queue(), &page(&[1]), 10);
+        mirrors.keep(before, &queue(), &Bounds::first(10), &page(&[1]));
         assert_eq!(seen(&mirrors, 1), None);
     }
 
@@ -275,7 +303,7 @@ mod tests {
     fn lists_that_hardly_change_are_forgotten_when_they_do() {
         let mirrors = Mirrors::default();
         let index = Index::ClassesOfLane(LaneId::new("default").unwrap());
-        mirrors.keep(0, &index, &[], 10);
+        mirrors.keep(mirrors.before_read().unwrap(), &index, &Bounds::first(10), &[]);
         assert!(mirrors.look(&index, 1).is_some());
         let after: Entries = Arc::new([Entry { index: index.clone(), position: position(1) }]);
         mirrors.follow(&[Moved { key: Key::execution(id(1)), before: Entries::default(), after }]);
