@@ -390,7 +390,7 @@ impl Batch {
         let list = async {
             if steps.is_empty() { Ok(Vec::new()) } else { session.run(Frame::None, &steps).await.map_err(explain) }
         };
-        let before_read = self.mirrors().and_then(|mirrors| Some((mirrors, mirrors.before_read()?)));
+        let reading = self.mirrors().and_then(Mirrors::begin_read);
         let (facts, pages) = futures_util::future::try_join(load, list).await?;
         {
             let mut state = self.lock();
@@ -403,10 +403,10 @@ impl Batch {
             let page = tables::listed(&index, &rows, self.bring(&index));
             if let Ok(page) = &page {
                 self.learn(page);
-                if let (Some((mirrors, before)), Bounds { until: None, reverse: false, .. }) = (before_read, &bounds)
+                if let (Some(reading), Bounds { until: None, reverse: false, .. }) = (&reading, &bounds)
                     && is_queue(&index)
                 {
-                    mirrors.keep(before, &index, &bounds, page);
+                    reading.keep(&index, &bounds, page);
                 }
             }
             match (reader, page) {

@@ -4,7 +4,7 @@
 //! Other processes change queues, too. So a mirror is looked into for a moment only; whoever finds nothing there looks for real; and a
 //! commit that fails because somebody was faster puts the mirrors away for a while.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const MIRRORS_MAX: usize = 256;
 
 /// Where a changed record stood, and where it stands.
+#[derive(Clone)]
 pub(super) struct Moved {
     pub(super) key: Key,
     pub(super) before: Entries,
@@ -46,18 +47,27 @@ struct Mirror {
     good_until: Instant,
 }
 
-/// The moment before a read.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Before {
-    tick: u64,
-    at: Instant,
+/// A read on its way. What is committed meanwhile is noted for it.
+pub(super) struct Reading<'m> {
+    mirrors: &'m Mirrors,
+    number: u64,
+    /// How much was noted before it.
+    noted: usize,
+    /// What was forgotten before it.
+    forgotten: u64,
+    began: Instant,
 }
 
 #[derive(Default)]
 struct State {
     lists: HashMap<Index, Mirror>,
-    /// Grows with everything that changes a list.
-    tick: u64,
+    /// Reads on their way, under numbers that grow.
+    reading: BTreeSet<u64>,
+    readings: u64,
+    /// What was committed while anybody read.
+    noted: Vec<Moved>,
+    /// How often everything was forgotten.
+    forgotten: u64,
     away_until: Option<Instant>,
 }
 
@@ -82,43 +92,22 @@ impl Mirrors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The moment before a read; none while mirrors are of no use.
-    pub(super) fn before_read(&self) -> Option<Before> {
-        let (mut state, at) = (self.lock(), Instant::now());
-        if state.away_until.is_some_and(|until| until > at) {
+    /// Whether what is read now will be kept.
+    pub(super) fn are_used(&self) -> bool {
+        self.lock().away_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Begins a read, to be called before it; none while mirrors are of no use.
+    pub(super) fn begin_read(&self) -> Option<Reading<'_>> {
+        let (mut state, began) = (self.lock(), Instant::now());
+        if state.away_until.is_some_and(|until| until > began) {
             return None;
         }
         state.away_until = None;
-        Some(Before { tick: state.tick, at })
-    }
-
-    /// Whether what is read now will be kept.
-    pub(super) fn are_used(&self) -> bool {
-        self.before_read().is_some()
-    }
-
-    /// Keeps what was read of a list, from its beginning or from where its mirror ends, unless something has changed in the meantime.
-    pub(super) fn keep(&self, before: Before, index: &Index, bounds: &Bounds, page: &[Entered]) {
-        let mut state = self.lock();
-        if state.tick != before.tick || state.away_until.is_some() {
-            return;
-        }
-        let known_until = page.last().filter(|_| page.len() == bounds.limit).map(|last| last.position.clone());
-        let heads = page.iter().map(|head| (head.position.clone(), (head.key.clone(), kept(&head.along))));
-        if bounds.after.is_some() {
-            if let Some(mirror) = state.lists.get_mut(index).filter(|mirror| mirror.known_until == bounds.after) {
-                mirror.heads.extend(heads);
-                mirror.known_until = known_until;
-            }
-            return;
-        }
-        let heads = heads.collect();
-        if state.lists.len() >= MIRRORS_MAX {
-            state.lists.clear();
-        }
-        let age_max = (before.at.elapsed() * READS_WORTH).clamp(AGE_MAX, SLOW_AGE_MAX);
-        let good_until = Instant::now() + age_max;
-        state.lists.insert(index.clone(), Mirror { heads, known_until, good_until });
+        state.readings += 1;
+        let number = state.readings;
+        state.reading.insert(number);
+        Some(Reading { mirrors: self, number, noted: state.noted.len(), forgotten: state.forgotten, began })
     }
 
     /// Up to so many of the first entries of a list, if they are known.
@@ -151,22 +140,19 @@ impl Mirrors {
             return;
         }
         let mut state = self.lock();
-        state.tick += 1;
-        if state.lists.is_empty() {
-            return;
+        let State { lists, reading, noted, .. } = &mut *state;
+        if !reading.is_empty() {
+            noted.extend_from_slice(moved);
         }
         for Moved { key, before, after } in moved {
             for Entry { index, position } in queues(before) {
-                if let Some(mirror) = state.lists.get_mut(index) {
-                    mirror.heads.remove(position);
+                if let Some(mirror) = lists.get_mut(index) {
+                    mirror.leave(position);
                 }
             }
             for Entry { index, position } in queues(after) {
-                match (index, state.lists.get_mut(index)) {
-                    (Index::Eligible(..), Some(mirror)) => mirror.enter(position, key),
-                    // Rarely changed, and what stands there is to come along.
-                    (_, Some(_)) => drop(state.lists.remove(index)),
-                    (_, None) => {}
+                if let Some(mirror) = lists.get_mut(index) {
+                    mirror.enter(position, key);
                 }
             }
         }
@@ -175,7 +161,7 @@ impl Mirrors {
     /// Forgets everything: something was written that no commit tells of.
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
-        state.tick += 1;
+        state.forgotten += 1;
         state.lists.clear();
     }
 
@@ -186,7 +172,52 @@ impl Mirrors {
     }
 }
 
+impl Reading<'_> {
+    /// Keeps what was read of a list, from its beginning or from where its mirror ends, with what was committed meanwhile.
+    pub(super) fn keep(&self, index: &Index, bounds: &Bounds, page: &[Entered]) {
+        let mut state = self.mirrors.lock();
+        let State { lists, noted, forgotten, away_until, .. } = &mut *state;
+        if *forgotten != self.forgotten || away_until.is_some() {
+            return;
+        }
+        let known_until = page.last().filter(|_| page.len() == bounds.limit).map(|last| last.position.clone());
+        let heads = page.iter().map(|head| (head.position.clone(), (head.key.clone(), kept(&head.along))));
+        let mirror = if bounds.after.is_none() {
+            let age_max = (self.began.elapsed() * READS_WORTH).clamp(AGE_MAX, SLOW_AGE_MAX);
+            if lists.len() >= MIRRORS_MAX {
+                lists.clear();
+            }
+            lists.remove(index);
+            let fresh = Mirror { heads: heads.collect(), known_until, good_until: Instant::now() + age_max };
+            lists.entry(index.clone()).or_insert(fresh)
+        } else {
+            let Some(mirror) = lists.get_mut(index).filter(|mirror| mirror.known_until == bounds.after) else { return };
+            mirror.heads.extend(heads);
+            mirror.known_until = known_until;
+            mirror
+        };
+        for Moved { key, before, after } in &noted[self.noted..] {
+            queues(before).filter(|entry| entry.index == *index).for_each(|entry| mirror.leave(&entry.position));
+            queues(after).filter(|entry| entry.index == *index).for_each(|entry| mirror.enter(&entry.position, key));
+        }
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.mirrors.lock();
+        state.reading.remove(&self.number);
+        if state.reading.is_empty() {
+            state.noted.clear();
+        }
+    }
+}
+
 impl Mirror {
+    fn leave(&mut self, position: &Position) {
+        self.heads.remove(position);
+    }
+
     fn enter(&mut self, position: &Position, key: &Key) {
         if self.known_until.as_ref().is_none_or(|until| position <= until) {
             self.heads.insert(position.clone(), (key.clone(), Along::Nothing));
@@ -208,8 +239,6 @@ fn kept(along: &Along) -> Along {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ff_core::ids::{ExecutionId, ExecutionKind, LaneId, Namespace};
     use ff_engine::records::QueueClass;
     use uuid::Uuid;
@@ -248,8 +277,7 @@ mod tests {
     /// A mirror of what was read, with this limit.
     fn mirrors(numbers: &[u128], limit: usize) -> Mirrors {
         let mirrors = Mirrors::default();
-        let before = mirrors.before_read().unwrap();
-        mirrors.keep(before, &queue(), &Bounds::first(limit), &page(numbers));
+        mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(limit), &page(numbers));
         mirrors
     }
 
@@ -277,18 +305,32 @@ mod tests {
         let look = mirrors.look(&queue(), 4).unwrap();
         assert_eq!((look.heads.len(), look.more_after), (3, Some(position(3))), "the rest must be read");
         let rest = Bounds::first(5).after(Some(position(3)));
-        mirrors.keep(mirrors.before_read().unwrap(), &queue(), &rest, &page(&[5, 9]));
+        mirrors.begin_read().unwrap().keep(&queue(), &rest, &page(&[5, 9]));
         assert_eq!(seen(&mirrors, 9), keys(&[1, 2, 3, 5, 9]));
         assert_eq!(mirrors.look(&queue(), 9).unwrap().more_after, None);
     }
 
     #[test]
-    fn a_page_that_was_read_while_something_changed_is_not_kept() {
+    fn what_is_committed_during_a_read_counts_whether_the_read_saw_it_or_not() {
+        let (read_before, read_after) = (page(&[1]), page(&[2]));
+        for read in [read_before, read_after] {
+            let mirrors = Mirrors::default();
+            let reading = mirrors.begin_read().unwrap();
+            mirrors.follow(&[moved(1, true, false), moved(2, false, true)]);
+            reading.keep(&queue(), &Bounds::first(10), &read);
+            drop(reading);
+            assert_eq!(seen(&mirrors, 10), keys(&[2]));
+            assert_eq!(mirrors.lock().noted.len(), 0, "nobody needs it any more");
+        }
+    }
+
+    #[test]
+    fn a_read_that_was_on_its_way_when_everything_was_forgotten_is_not_kept() {
         let mirrors = Mirrors::default();
-        let before = mirrors.before_read().unwrap();
-        mirrors.follow(&[moved(1, true, false)]);
-        mirrors.keep(before, &queue(), &Bounds::first(10), &page(&[1]));
-        assert_eq!(seen(&mirrors, 1), None);
+        let reading = mirrors.begin_read().unwrap();
+        mirrors.forget();
+        reading.keep(&queue(), &Bounds::first(10), &page(&[1]));
+        assert_eq!(seen(&mirrors, 10), None);
     }
 
     #[test]
@@ -296,17 +338,6 @@ mod tests {
         let mirrors = mirrors(&[1], 10);
         mirrors.put_away();
         assert_eq!(seen(&mirrors, 1), None);
-        assert_eq!(mirrors.before_read(), None);
-    }
-
-    #[test]
-    fn lists_that_hardly_change_are_forgotten_when_they_do() {
-        let mirrors = Mirrors::default();
-        let index = Index::ClassesOfLane(LaneId::new("default").unwrap());
-        mirrors.keep(mirrors.before_read().unwrap(), &index, &Bounds::first(10), &[]);
-        assert!(mirrors.look(&index, 1).is_some());
-        let after: Entries = Arc::new([Entry { index: index.clone(), position: position(1) }]);
-        mirrors.follow(&[Moved { key: Key::execution(id(1)), before: Entries::default(), after }]);
-        assert!(mirrors.look(&index, 1).is_none());
+        assert!(mirrors.begin_read().is_none());
     }
 }
