@@ -32,9 +32,8 @@ const SMALL_PAGE: usize = 1_000;
 /// entries were repaired. Entries that no record declares are removed for the partition `of`, or for all of them.
 pub(crate) async fn reindex(store: &PostgresStore, partition: Partition, of: Option<Partition>) -> Result<(u32, u32)> {
     let (looked_at, restored) = restore(store, partition).await?;
-    let removed = remove_undeclared(store, of).await;
-    store.shared.memory.mirrors.forget();
-    Ok((looked_at, restored.saturating_add(removed?)))
+    let removed = remove_undeclared(store, of).await?;
+    Ok((looked_at, restored.saturating_add(removed)))
 }
 
 /// The same in a round over all partitions. Entries lie by list, not by partition: to find those of one partition takes a look at all of them,
@@ -52,9 +51,7 @@ async fn restore(store: &PostgresStore, partition: Partition) -> Result<(u32, u3
     if partition.family() == PartitionFamily::Flow {
         restoring.executions().await?;
     }
-    let done = restoring.records_under(vec![key_prefix(partition)]).await;
-    store.shared.memory.mirrors.forget();
-    done?;
+    restoring.records_under(vec![key_prefix(partition)]).await?;
     Ok((counted(restoring.looked_at), counted(restoring.repaired)))
 }
 

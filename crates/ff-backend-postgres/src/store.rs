@@ -191,11 +191,15 @@ impl Store for PostgresStore {
     }
 
     async fn reindex(&self, partition: Partition) -> Result<(u32, u32)> {
-        maintenance::reindex(self, partition, Some(partition)).await
+        let done = maintenance::reindex(self, partition, Some(partition)).await;
+        self.shared.memory.mirrors.forget();
+        done
     }
 
     async fn reindex_in_round(&self, partition: Partition, is_first: bool) -> Result<(u32, u32)> {
-        maintenance::reindex_in_round(self, partition, is_first).await
+        let done = maintenance::reindex_in_round(self, partition, is_first).await;
+        self.shared.memory.mirrors.forget();
+        done
     }
 
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {

@@ -129,8 +129,10 @@ pub(super) struct Batch {
     brings_rows: bool,
     /// Whether a decision depends on something that no version tells of.
     is_guess: AtomicBool,
-    /// Whether heads came out of mirrors.
+    /// Whether a decision that was accepted has to do with heads that came out of mirrors.
     is_mirrored: AtomicBool,
+    /// Whether mirrors are no longer looked into.
+    is_for_real: AtomicBool,
 }
 
 /// What one operation has read and wants to write.
@@ -139,6 +141,8 @@ pub(super) struct Decision {
     pub(super) overlay: Overlay,
     pub(super) keys: HashSet<Key>,
     pub(super) ranges: HashSet<Index>,
+    /// Whether it was shown anything that is only known, not read.
+    pub(super) saw_mirror: bool,
 }
 
 impl Batch {
@@ -152,8 +156,8 @@ impl Batch {
         hand: Hand,
         brings_rows: bool,
     ) -> Self {
-        let (state, is_guess, is_mirrored) = Default::default();
-        Self { now, state, memory, taken, newborn, seekers, hand, brings_rows, is_guess, is_mirrored }
+        let (state, is_guess, is_mirrored, is_for_real) = Default::default();
+        Self { now, state, memory, taken, newborn, seekers, hand, brings_rows, is_guess, is_mirrored, is_for_real }
     }
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
@@ -219,6 +223,17 @@ impl Batch {
     /// Learns what rows hold; what is remembered will do, because the commit makes sure of it.
     pub(super) async fn know(&self, addresses: Vec<Address>) -> Result<()> {
         self.learn_rows(addresses, self.memory.as_deref().map(|memory| &memory.rows)).await
+    }
+
+    /// Learns what rows hold that are listed. What is remembered will do, but not that one is not there: the list says otherwise.
+    pub(super) async fn know_listed(&self, addresses: Vec<Address>) -> Result<()> {
+        let (there, unknown): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| self.is_remembered(address));
+        self.know(there).await?;
+        self.know_anew(unknown).await
+    }
+
+    fn is_remembered(&self, address: &Address) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.rows.get(address).flatten().is_some())
     }
 
     /// Learns what rows hold now.
@@ -320,25 +335,24 @@ impl Batch {
             return true;
         }
         let (Some(mirrors), (index, None, None)) = (self.mirrors(), from) else { return false };
-        if !is_queue(index) {
+        if !is_queue(index) || self.is_for_real.load(Ordering::Relaxed) {
             return false;
         }
         let Some(Look { heads, more_after }) = mirrors.look(index, self.shared(bounds).limit) else { return false };
-        self.is_mirrored.store(true, Ordering::Relaxed);
         self.learn(&heads);
         let heads = Heads { left: heads.into(), more_after, is_mirrored: true };
         self.lock().heads.insert(from.clone(), heads);
         true
     }
 
-    /// Whether anything was taken out of a mirror.
+    /// Whether anything that was accepted came out of a mirror.
     pub(super) fn is_mirrored(&self) -> bool {
         self.is_mirrored.load(Ordering::Relaxed)
     }
 
     /// Forgets what came out of mirrors, so that it is read instead.
     pub(super) fn look_for_real(&self) {
-        self.mirrors().into_iter().for_each(Mirrors::forget);
+        self.is_for_real.store(true, Ordering::Relaxed);
         self.lock().heads.retain(|_, heads| !heads.is_mirrored);
     }
 
@@ -355,15 +369,18 @@ impl Batch {
     /// Asks for what will be needed; says whether that is anything.
     pub(super) fn foresee(&self, foresight: &Foresight) -> bool {
         let Looked { lists, rows, .. } = foresight.looked();
+        let mut is_mirrored = false;
         for (index, bounds) in lists {
             let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
-            if !self.reflect(&from, &bounds) {
+            if self.reflect(&from, &bounds) {
+                is_mirrored = true;
+            } else {
                 let bounds = self.ahead(&index, &bounds);
                 self.lock().wanted.pages.push((index, bounds, Reader::All(from)));
             }
         }
         let mut state = self.lock();
-        if !self.is_mirrored() {
+        if !is_mirrored {
             state.wanted.rows.extend(rows);
         }
         !state.wanted.pages.is_empty() || !state.wanted.rows.is_empty()
@@ -390,7 +407,8 @@ impl Batch {
         let list = async {
             if steps.is_empty() { Ok(Vec::new()) } else { session.run(Frame::None, &steps).await.map_err(explain) }
         };
-        let reading = self.mirrors().and_then(Mirrors::begin_read);
+        let has_queues = wanted.pages.iter().any(|(index, ..)| is_queue(index));
+        let reading = self.mirrors().filter(|_| has_queues).and_then(Mirrors::begin_read);
         let (facts, pages) = futures_util::future::try_join(load, list).await?;
         {
             let mut state = self.lock();
@@ -492,6 +510,9 @@ impl Batch {
         }
         if is_refused {
             return;
+        }
+        if decision.saw_mirror {
+            self.is_mirrored.store(true, Ordering::Relaxed);
         }
         for (key, change) in decision.overlay.changes {
             if let Name::Execution(id) = key.name {

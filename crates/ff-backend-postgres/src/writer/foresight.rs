@@ -34,6 +34,10 @@ impl Foresight {
     /// Remembers what a batch has read.
     pub(super) fn learn(&self, batch: &Batch) {
         let mut looked = batch.looked();
+        if looked.lists.is_empty() {
+            // Nobody searched.
+            return;
+        }
         looked.lists.truncate(MOST);
         looked.rows.truncate(MOST);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = looked;

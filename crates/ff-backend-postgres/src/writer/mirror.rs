@@ -45,6 +45,8 @@ struct Mirror {
     /// Behind which position nothing is known.
     known_until: Option<Position>,
     good_until: Instant,
+    /// The read that it comes from.
+    reading: u64,
 }
 
 /// A read on its way. What is committed meanwhile is noted for it.
@@ -144,6 +146,9 @@ impl Mirrors {
         if !reading.is_empty() {
             noted.extend_from_slice(moved);
         }
+        // One that nobody looks into would grow with everything that is submitted.
+        let now = Instant::now();
+        lists.retain(|_, mirror| mirror.good_until >= now);
         for Moved { key, before, after } in moved {
             for Entry { index, position } in queues(before) {
                 if let Some(mirror) = lists.get_mut(index) {
@@ -187,8 +192,11 @@ impl Reading<'_> {
             if lists.len() >= MIRRORS_MAX {
                 lists.clear();
             }
-            lists.remove(index);
-            let fresh = Mirror { heads: heads.collect(), known_until, good_until: Instant::now() + age_max };
+            if lists.remove(index).is_some_and(|mirror| mirror.reading > self.number) {
+                return;
+            }
+            let good_until = Instant::now() + age_max;
+            let fresh = Mirror { heads: heads.collect(), known_until, good_until, reading: self.number };
             lists.entry(index.clone()).or_insert(fresh)
         } else {
             let Some(mirror) = lists.get_mut(index).filter(|mirror| mirror.known_until == bounds.after) else { return };

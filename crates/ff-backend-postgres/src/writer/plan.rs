@@ -167,8 +167,11 @@ impl Plan {
     fn remember_touched(&mut self, facts: &Facts) {
         let executions = self.touched.iter().map(|id| Address::Execution(*id));
         let records = self.touched_records.iter().map(|key| Address::Record(key.clone()));
-        for address in executions.chain(records) {
+        for address in executions.chain(records).collect::<Vec<_>>() {
             let known = facts.get(&address).and_then(Option::as_deref);
+            if let (Address::Execution(id), Some(stored)) = (&address, known) {
+                self.note_move(&Key::execution(*id), stored.entries(), stored.entries());
+            }
             let after = known.map(|stored| Arc::new(stored.at_version(self.version)));
             self.after.push((address, after));
         }

@@ -23,13 +23,11 @@ pub(super) struct PostgresTx {
     batch: Arc<Batch>,
     reach: Reach,
     decision: Decision,
-    /// Whether it was shown anything that is only known, not read.
-    saw_mirror: bool,
 }
 
 impl PostgresTx {
     pub(super) fn new(batch: Arc<Batch>, reach: Reach) -> Self {
-        Self { batch, reach, decision: Decision::default(), saw_mirror: false }
+        Self { batch, reach, decision: Decision::default() }
     }
 
     pub(super) fn into_decision(self) -> Decision {
@@ -38,7 +36,7 @@ impl PostgresTx {
 
     /// Whether it changes nothing, because of something that is only known: it may have overlooked what there is to do.
     pub(super) fn may_have_overlooked(&self) -> bool {
-        self.saw_mirror && self.decision.overlay.changes.is_empty()
+        self.decision.saw_mirror && self.decision.overlay.changes.is_empty()
     }
 
     /// Learns everything about keys that is stored.
@@ -156,7 +154,7 @@ impl PostgresTx {
             let (heads, is_mirrored) = this.batch.heads(index, bounds).await?;
             let rows = heads.iter().map(|head| Address::of(&head.key)).collect();
             if is_mirrored {
-                this.batch.know(rows).await?;
+                this.batch.know_listed(rows).await?;
             } else {
                 // No commit makes sure of what is listed.
                 this.batch.know_anew(rows).await?;
@@ -172,7 +170,7 @@ impl PostgresTx {
             Ok::<_, EngineError>((listed, is_mirrored))
         });
         let lists = futures_util::future::try_join_all(lists).await?;
-        self.saw_mirror |= lists.iter().any(|(_, is_mirrored)| *is_mirrored);
+        self.decision.saw_mirror |= lists.iter().any(|(_, is_mirrored)| *is_mirrored);
         Ok(merge_listed(lists.into_iter().map(|(listed, _)| listed).collect(), bounds))
     }
 }
