@@ -19,7 +19,7 @@ use ff_engine::records::Record;
 use tokio::sync::oneshot;
 
 use super::Memory;
-use super::cache::Cache;
+use super::cache::Row;
 use super::changes::{self, AllEntries};
 use super::foresight::{Foresight, Looked};
 use super::hand::Hand;
@@ -222,26 +222,24 @@ impl Batch {
 
     /// Learns what rows hold; what is remembered will do, because the commit makes sure of it.
     pub(super) async fn know(&self, addresses: Vec<Address>) -> Result<()> {
-        self.learn_rows(addresses, self.memory.as_deref().map(|memory| &memory.rows)).await
+        self.learn_rows(addresses, |address| self.remembered(address)).await
     }
 
     /// Learns what rows hold that are listed. What is remembered will do, but not that one is not there: the list says otherwise.
     pub(super) async fn know_listed(&self, addresses: Vec<Address>) -> Result<()> {
-        let (there, unknown): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| self.is_remembered(address));
-        self.know(there).await?;
-        self.know_anew(unknown).await
+        self.learn_rows(addresses, |address| self.remembered(address).filter(Option::is_some)).await
     }
 
-    fn is_remembered(&self, address: &Address) -> bool {
-        self.memory.as_ref().is_some_and(|memory| memory.rows.get(address).flatten().is_some())
+    fn remembered(&self, address: &Address) -> Option<Row> {
+        self.memory.as_ref()?.rows.get(address)
     }
 
     /// Learns what rows hold now.
     pub(super) async fn know_anew(&self, addresses: Vec<Address>) -> Result<()> {
-        self.learn_rows(addresses, None).await
+        self.learn_rows(addresses, |_| None).await
     }
 
-    async fn learn_rows(&self, addresses: Vec<Address>, cache: Option<&Cache>) -> Result<()> {
+    async fn learn_rows(&self, addresses: Vec<Address>, remembered: impl Fn(&Address) -> Option<Row>) -> Result<()> {
         if addresses.is_empty() {
             return Ok(());
         }
@@ -252,7 +250,7 @@ impl Batch {
                 if state.facts.contains_key(&address) || self.is_newborn(&address) {
                     continue;
                 }
-                match cache.and_then(|cache| cache.get(&address)) {
+                match remembered(&address) {
                     Some(stored) => {
                         state.facts.insert(address, stored);
                     }
@@ -463,7 +461,7 @@ impl Batch {
         for entered in page {
             let address = Address::of(&entered.key);
             let remembered = |version: i64| {
-                let stored = self.memory.as_ref()?.rows.get(&address)??;
+                let stored = self.remembered(&address)??;
                 (stored.version == version).then_some(stored)
             };
             let stored = match &entered.along {

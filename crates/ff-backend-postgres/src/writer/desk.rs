@@ -177,7 +177,8 @@ impl Desk {
         match &committed {
             Ok(()) => hand.succeed(),
             Err(Failure::Stale(_)) if is_mirrored => shared.memory.mirrors.put_away(),
-            Err(_) => shared.memory.mirrors.forget(),
+            Err(Failure::Lost(_)) => shared.memory.mirrors.forget(),
+            Err(_) => {}
         }
         committed
     }

@@ -4,7 +4,7 @@
 //! Other processes change queues, too. So a mirror is looked into for a moment only; whoever finds nothing there looks for real; and a
 //! commit that fails because somebody was faster puts the mirrors away for a while.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,6 @@ struct Mirror {
 pub(super) struct Reading<'m> {
     mirrors: &'m Mirrors,
     number: u64,
-    /// How much was noted before it.
-    noted: usize,
     /// What was forgotten before it.
     forgotten: u64,
     began: Instant,
@@ -63,14 +61,26 @@ pub(super) struct Reading<'m> {
 #[derive(Default)]
 struct State {
     lists: HashMap<Index, Mirror>,
-    /// Reads on their way, under numbers that grow.
-    reading: BTreeSet<u64>,
+    /// Reads on their way, under numbers that grow, and how much had ever been noted when they began.
+    reading: BTreeMap<u64, u64>,
     readings: u64,
-    /// What was committed while anybody read.
-    noted: Vec<Moved>,
+    /// What was committed since the oldest of them began.
+    noted: VecDeque<Moved>,
+    /// How much was noted before that, and dropped.
+    dropped: u64,
     /// How often everything was forgotten.
     forgotten: u64,
     away_until: Option<Instant>,
+}
+
+impl State {
+    fn is_away(&self, now: Instant) -> bool {
+        self.away_until.is_some_and(|until| until > now)
+    }
+
+    fn ever_noted(&self) -> u64 {
+        self.dropped + self.noted.len() as u64
+    }
 }
 
 /// The mirrors of a process.
@@ -96,20 +106,20 @@ impl Mirrors {
 
     /// Whether what is read now will be kept.
     pub(super) fn are_used(&self) -> bool {
-        self.lock().away_until.is_none_or(|until| until <= Instant::now())
+        !self.lock().is_away(Instant::now())
     }
 
     /// Begins a read, to be called before it; none while mirrors are of no use.
     pub(super) fn begin_read(&self) -> Option<Reading<'_>> {
         let (mut state, began) = (self.lock(), Instant::now());
-        if state.away_until.is_some_and(|until| until > began) {
+        if state.is_away(began) {
             return None;
         }
         state.away_until = None;
         state.readings += 1;
-        let number = state.readings;
-        state.reading.insert(number);
-        Some(Reading { mirrors: self, number, noted: state.noted.len(), forgotten: state.forgotten, began })
+        let (number, noted) = (state.readings, state.ever_noted());
+        state.reading.insert(number, noted);
+        Some(Reading { mirrors: self, number, forgotten: state.forgotten, began })
     }
 
     /// Up to so many of the first entries of a list, if they are known.
@@ -144,7 +154,7 @@ impl Mirrors {
         let mut state = self.lock();
         let State { lists, reading, noted, .. } = &mut *state;
         if !reading.is_empty() {
-            noted.extend_from_slice(moved);
+            noted.extend(moved.iter().cloned());
         }
         // One that nobody looks into would grow with everything that is submitted.
         let now = Instant::now();
@@ -181,7 +191,7 @@ impl Reading<'_> {
     /// Keeps what was read of a list, from its beginning or from where its mirror ends, with what was committed meanwhile.
     pub(super) fn keep(&self, index: &Index, bounds: &Bounds, page: &[Entered]) {
         let mut state = self.mirrors.lock();
-        let State { lists, noted, forgotten, away_until, .. } = &mut *state;
+        let State { lists, reading, noted, dropped, forgotten, away_until, .. } = &mut *state;
         if *forgotten != self.forgotten || away_until.is_some() {
             return;
         }
@@ -192,9 +202,10 @@ impl Reading<'_> {
             if lists.len() >= MIRRORS_MAX {
                 lists.clear();
             }
-            if lists.remove(index).is_some_and(|mirror| mirror.reading > self.number) {
+            if lists.get(index).is_some_and(|mirror| mirror.reading > self.number) {
                 return;
             }
+            lists.remove(index);
             let good_until = Instant::now() + age_max;
             let fresh = Mirror { heads: heads.collect(), known_until, good_until, reading: self.number };
             lists.entry(index.clone()).or_insert(fresh)
@@ -204,7 +215,9 @@ impl Reading<'_> {
             mirror.known_until = known_until;
             mirror
         };
-        for Moved { key, before, after } in &noted[self.noted..] {
+        let since = reading.get(&self.number).map_or(0, |noted| noted.saturating_sub(*dropped));
+        let seen = usize::try_from(since).unwrap_or(usize::MAX).min(noted.len());
+        for Moved { key, before, after } in noted.range(seen..) {
             queues(before).filter(|entry| entry.index == *index).for_each(|entry| mirror.leave(&entry.position));
             queues(after).filter(|entry| entry.index == *index).for_each(|entry| mirror.enter(&entry.position, key));
         }
@@ -215,8 +228,10 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut state = self.mirrors.lock();
         state.reading.remove(&self.number);
-        if state.reading.is_empty() {
-            state.noted.clear();
+        // Numbers grow with what was noted, so the first one has the least.
+        let needed = state.reading.values().next().copied().unwrap_or_else(|| state.ever_noted());
+        while state.dropped < needed && state.noted.pop_front().is_some() {
+            state.dropped += 1;
         }
     }
 }
@@ -330,6 +345,20 @@ mod tests {
             assert_eq!(seen(&mirrors, 10), keys(&[2]));
             assert_eq!(mirrors.lock().noted.len(), 0, "nobody needs it any more");
         }
+    }
+
+    #[test]
+    fn reads_that_overlap_keep_no_more_than_the_oldest_of_them_needs() {
+        let mirrors = Mirrors::default();
+        let mut reading = mirrors.begin_read().unwrap();
+        for number in 1..10 {
+            mirrors.follow(&[moved(number, false, true)]);
+            reading = mirrors.begin_read().unwrap();
+            assert_eq!(mirrors.lock().noted.len(), 0, "the one before is over");
+        }
+        mirrors.follow(&[moved(10, false, true)]);
+        reading.keep(&queue(), &Bounds::first(10), &page(&[9]));
+        assert_eq!(seen(&mirrors, 10), keys(&[9, 10]));
     }
 
     #[test]
