@@ -22,8 +22,8 @@ use uuid::Uuid;
 use crate::connection::{Listener, Pool};
 use crate::error::{Trouble, explain};
 use crate::session::{Session, Step};
-use crate::writer::Shared;
 use crate::writer::plan::News;
+use crate::writer::{Memory, Shared};
 
 /// The shortest time between two notifications of one process.
 const GAP: Duration = Duration::from_millis(5);
@@ -81,10 +81,11 @@ impl Messengers {
     /// Returns when nothing is missed any longer.
     pub(crate) async fn start(shared: &Shared) -> Result<Self> {
         let (began, mut begins) = watch::channel(None);
-        let Shared { pool, schema, topics, herald, .. } = shared;
+        let Shared { pool, schema, topics, herald, memory, .. } = shared;
         let mut messengers = Self { herald: herald.clone(), listening: JoinSet::new() };
         tokio::spawn(herald.clone().serve(pool.clone(), Arc::clone(schema)));
-        let listening = herald.clone().listen(pool.clone(), Arc::clone(schema), Arc::clone(topics), began);
+        let ears = Ears { topics: Arc::clone(topics), memory: Arc::clone(memory) };
+        let listening = herald.clone().listen(pool.clone(), Arc::clone(schema), ears, began);
         messengers.listening.spawn(listening);
         let began = begins.wait_for(Option::is_some).await.map_err(|_| Trouble::Closed)?.clone();
         began.unwrap_or(Err(Trouble::Closed.into()))?;
@@ -109,6 +110,32 @@ impl Drop for Telling<'_> {
     fn drop(&mut self) {
         let Untold { topics, due_at } = std::mem::take(&mut self.news);
         self.herald.add(topics, due_at);
+    }
+}
+
+/// Whom news of others concern in this process.
+#[derive(Default)]
+struct Ears {
+    topics: Arc<Topics>,
+    memory: Arc<Memory>,
+}
+
+impl Ears {
+    /// Passes on what was heard; something that is not understood may concern everybody.
+    fn hear(&self, heard: Option<Heard>) {
+        match heard {
+            Some(Heard::Topic(topic)) => {
+                if matches!(topic, Topic::Lane(_)) {
+                    self.memory.mirrors.doubt();
+                }
+                self.topics.wake(&topic);
+            }
+            Some(Heard::Due(at)) => self.topics.wake_due(at),
+            None => {
+                self.memory.mirrors.doubt();
+                self.topics.wake_all();
+            }
+        }
     }
 }
 
@@ -199,26 +226,22 @@ impl Herald {
     }
 
     /// Wakes those whom a notification concerns.
-    fn hear(&self, payload: &str, topics: &Topics) {
+    fn hear(&self, payload: &str, ears: &Ears) {
         let mut words = payload.split('\n');
         if words.next() == Some(&self.process.to_string()) {
             return;
         }
         for word in words {
-            match heard(word) {
-                Some(Heard::Topic(topic)) => topics.wake(&topic),
-                Some(Heard::Due(at)) => topics.wake_due(at),
-                None => topics.wake_all(),
-            }
+            ears.hear(heard(word));
         }
     }
 
     /// Listens, for as long as the process lives. Says when it began to, or why it could not.
-    async fn listen(self, pool: Pool, schema: Arc<str>, topics: Arc<Topics>, began: watch::Sender<Began>) {
+    async fn listen(self, pool: Pool, schema: Arc<str>, ears: Ears, began: watch::Sender<Began>) {
         let channel = channel(&schema);
         loop {
             let heard = match pool.listener().await {
-                Ok(Some(listener)) => self.hear_all(listener, &channel, &topics, &began).await,
+                Ok(Some(listener)) => self.hear_all(listener, &channel, &ears, &began).await,
                 // Somebody else's pool hears nothing: those who wait look now and then.
                 Ok(None) => {
                     began.send_replace(Some(Ok(())));
@@ -232,7 +255,7 @@ impl Herald {
                 began.send_if_modified(|began| began.is_none() && began.replace(Err(error)).is_none());
             }
             tokio::time::sleep(AGAIN).await;
-            topics.wake_all();
+            ears.hear(None);
         }
     }
 
@@ -241,7 +264,7 @@ impl Herald {
         &self,
         listener: Listener,
         channel: &str,
-        topics: &Topics,
+        ears: &Ears,
         began: &watch::Sender<Began>,
     ) -> Result<()> {
         let Listener { client, mut messages } = listener;
@@ -250,14 +273,14 @@ impl Herald {
             began.send_replace(Some(Ok(())));
             loop {
                 // What was told before, or never was, went unheard.
-                topics.wake_all();
+                ears.hear(None);
                 tokio::time::sleep(SWEEP).await;
             }
         };
         let hearing = async {
             while let Some(Ok(message)) = messages.next().await {
                 if let AsyncMessage::Notification(told) = message {
-                    self.hear(told.payload(), topics);
+                    self.hear(told.payload(), ears);
                 }
             }
             Ok(())
@@ -349,21 +372,21 @@ mod tests {
 
     #[test]
     fn news_from_nobody_in_particular_wake_who_waits_for_what_is_due() {
-        let (herald, topics) = (Herald::new(), Arc::new(Topics::default()));
-        let (mut news, _) = topics.listen_due();
-        herald.hear(SOMETHING_IS_DUE, &topics);
+        let (herald, ears) = (Herald::new(), Ears::default());
+        let (mut news, _) = ears.topics.listen_due();
+        herald.hear(SOMETHING_IS_DUE, &ears);
         let woken = futures_util::FutureExt::now_or_never(news.before(TimestampMs(1)));
         assert_eq!(woken, Some(TimestampMs(0)));
     }
 
     #[test]
     fn nobody_hears_itself() {
-        let (herald, topics) = (Herald::new(), Arc::new(Topics::default()));
-        let (mut news, _) = topics.listen(&Topic::Events);
+        let (herald, ears) = (Herald::new(), Ears::default());
+        let (mut news, _) = ears.topics.listen(&Topic::Events);
         let payload = herald.payload(&Untold { topics: [Topic::Events].into(), due_at: None });
-        herald.hear(&payload, &topics);
+        herald.hear(&payload, &ears);
         assert!(futures_util::FutureExt::now_or_never(&mut news).is_none());
-        Herald::new().hear(&payload, &topics);
+        Herald::new().hear(&payload, &ears);
         assert!(futures_util::FutureExt::now_or_never(&mut news).is_some());
     }
 }

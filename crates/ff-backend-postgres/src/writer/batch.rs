@@ -23,7 +23,7 @@ use super::cache::Row;
 use super::changes::{self, AllEntries};
 use super::foresight::{Foresight, Looked};
 use super::hand::Hand;
-use super::mirror::{Look, Mirrors, is_queue};
+use super::mirror::{Look, Mirrors, Part, Reading, is_queue};
 use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
@@ -399,15 +399,22 @@ impl Batch {
     pub(super) async fn read(&self, session: &Session) -> Result<()> {
         let wanted = std::mem::take(&mut self.lock().wanted);
         let rows: Vec<Address> = wanted.rows.into_iter().collect::<HashSet<_>>().into_iter().collect();
-        let steps: Vec<_> =
-            wanted.pages.iter().map(|(index, bounds, _)| tables::list(index, bounds, self.bring(index))).collect();
+        let has_queues = wanted.pages.iter().any(|(index, ..)| is_queue(index));
+        let reading = self.mirrors().filter(|_| has_queues).and_then(Mirrors::begin_read);
+        let parts: Vec<Vec<Part>> =
+            wanted.pages.iter().map(|(index, bounds, _)| parts(reading.as_ref(), index, bounds)).collect();
+        let mut steps = Vec::with_capacity(parts.len());
+        for ((index, bounds, _), parts) in wanted.pages.iter().zip(&parts) {
+            for (after, until) in parts {
+                let bounds = Bounds { after: after.clone(), until: until.clone(), ..bounds.clone() };
+                steps.push(tables::list(index, &bounds, self.bring(index)));
+            }
+        }
         let load = async { if rows.is_empty() { Ok(Facts::default()) } else { tables::load(session, &rows).await } };
         let list = async {
             if steps.is_empty() { Ok(Vec::new()) } else { session.run(Frame::None, &steps).await.map_err(explain) }
         };
-        let has_queues = wanted.pages.iter().any(|(index, ..)| is_queue(index));
-        let reading = self.mirrors().filter(|_| has_queues).and_then(Mirrors::begin_read);
-        let (facts, pages) = futures_util::future::try_join(load, list).await?;
+        let (facts, listed) = futures_util::future::try_join(load, list).await?;
         {
             let mut state = self.lock();
             for (address, fact) in facts {
@@ -415,14 +422,16 @@ impl Batch {
                 state.facts.entry(address).or_insert(fact);
             }
         }
-        for ((index, bounds, reader), rows) in wanted.pages.into_iter().zip(pages) {
+        let mut listed = listed.into_iter();
+        for ((index, bounds, reader), parts) in wanted.pages.into_iter().zip(parts) {
+            let rows: Vec<_> = listed.by_ref().take(parts.len()).flatten().take(bounds.limit).collect();
             let page = tables::listed(&index, &rows, self.bring(&index));
             if let Ok(page) = &page {
                 self.learn(page);
                 if let (Some(reading), Bounds { until: None, reverse: false, .. }) = (&reading, &bounds)
                     && is_queue(&index)
                 {
-                    reading.keep(&index, &bounds, page);
+                    reading.keep(&index, &bounds, page, parts.len() == 1);
                 }
             }
             match (reader, page) {
@@ -528,6 +537,16 @@ impl Batch {
     pub(super) fn finish(self) -> (Facts, Accepted, HashSet<ExecutionId>, Hand) {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         (state.facts, state.accepted, self.newborn, self.hand)
+    }
+}
+
+/// What to read for a page: all of it, but where the beginning of a queue is asked for only what is worth reading.
+fn parts(reading: Option<&Reading<'_>>, index: &Index, bounds: &Bounds) -> Vec<Part> {
+    match (reading, bounds) {
+        (Some(reading), Bounds { after: None, until: None, reverse: false, .. }) if is_queue(index) => {
+            reading.parts(index)
+        }
+        _ => vec![(bounds.after.clone(), bounds.until.clone())],
     }
 }
 

@@ -25,6 +25,12 @@ const READS_WORTH: u32 = 20;
 /// The longest that a slow read is good for.
 const SLOW_AGE_MAX: Duration = Duration::from_secs(5);
 
+/// Priorities of one list whose taken beginnings are remembered.
+const PRIORITIES_MAX: usize = 32;
+
+/// Where the time begins in a rank, below the priority.
+const PRIORITY_SHIFT: u32 = 48;
+
 /// How long mirrors are put away after somebody else was faster.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -45,9 +51,16 @@ struct Mirror {
     /// Behind which position nothing is known.
     known_until: Option<Position>,
     good_until: Instant,
+    /// Until when nobody looks for what others put where everything had been taken.
+    whole_until: Instant,
+    /// By priority, up to where everything had been taken, but for heads that are known. None lies where nothing is known.
+    passed: BTreeMap<i64, Position>,
     /// The read that it comes from.
     reading: u64,
 }
+
+/// A part of a list: behind one position, up to another.
+pub(super) type Part = (Option<Position>, Option<Position>);
 
 /// A read on its way. What is committed meanwhile is noted for it.
 pub(super) struct Reading<'m> {
@@ -124,12 +137,8 @@ impl Mirrors {
 
     /// Up to so many of the first entries of a list, if they are known.
     pub(super) fn look(&self, index: &Index, wanted: usize) -> Option<Look> {
-        let mut state = self.lock();
-        let mirror = state.lists.get(index)?;
-        if mirror.good_until < Instant::now() {
-            state.lists.remove(index);
-            return None;
-        }
+        let state = self.lock();
+        let mirror = state.lists.get(index).filter(|mirror| mirror.good_until >= Instant::now())?;
         let heads: Vec<Entered> = mirror
             .heads
             .iter()
@@ -158,7 +167,7 @@ impl Mirrors {
         }
         // One that nobody looks into would grow with everything that is submitted.
         let now = Instant::now();
-        lists.retain(|_, mirror| mirror.good_until >= now);
+        lists.retain(|_, mirror| mirror.good_until.max(mirror.whole_until) >= now);
         for Moved { key, before, after } in moved {
             for Entry { index, position } in queues(before) {
                 if let Some(mirror) = lists.get_mut(index) {
@@ -180,6 +189,12 @@ impl Mirrors {
         state.lists.clear();
     }
 
+    /// Has whole lists looked at again: others have put something there.
+    pub(crate) fn doubt(&self) {
+        let now = Instant::now();
+        self.lock().lists.values_mut().for_each(|mirror| mirror.whole_until = now);
+    }
+
     /// Puts mirrors away for a while: somebody else takes from the same queues.
     pub(super) fn put_away(&self) {
         self.forget();
@@ -188,8 +203,16 @@ impl Mirrors {
 }
 
 impl Reading<'_> {
+    /// The parts of a list that are worth reading to know its beginning, in order. Where a look at everything was slow, what was taken since is
+    /// left out for a while.
+    pub(super) fn parts(&self, index: &Index) -> Vec<Part> {
+        let state = self.mirrors.lock();
+        let mirror = state.lists.get(index).filter(|mirror| mirror.whole_until >= Instant::now());
+        mirror.map_or_else(|| vec![(None, None)], Mirror::parts)
+    }
+
     /// Keeps what was read of a list, from its beginning or from where its mirror ends, with what was committed meanwhile.
-    pub(super) fn keep(&self, index: &Index, bounds: &Bounds, page: &[Entered]) {
+    pub(super) fn keep(&self, index: &Index, bounds: &Bounds, page: &[Entered], is_whole: bool) {
         let mut state = self.mirrors.lock();
         let State { lists, reading, noted, dropped, forgotten, away_until, .. } = &mut *state;
         if *forgotten != self.forgotten || away_until.is_some() {
@@ -205,9 +228,19 @@ impl Reading<'_> {
             if lists.get(index).is_some_and(|mirror| mirror.reading > self.number) {
                 return;
             }
-            lists.remove(index);
-            let good_until = Instant::now() + age_max;
-            let fresh = Mirror { heads: heads.collect(), known_until, good_until, reading: self.number };
+            let (before, now) = (lists.remove(index), Instant::now());
+            let (passed, whole_until) = before.map(|before| (before.passed, before.whole_until)).unzip();
+            let whole_age = (self.began.elapsed() * READS_WORTH).min(SLOW_AGE_MAX);
+            let mut fresh = Mirror {
+                heads: heads.collect(),
+                known_until,
+                good_until: now + age_max,
+                whole_until: whole_until.filter(|_| !is_whole).unwrap_or(now + whole_age),
+                passed: BTreeMap::new(),
+                reading: self.number,
+            };
+            fresh.passed =
+                passed.unwrap_or_default().into_iter().filter(|(_, passed)| fresh.is_known(passed)).collect();
             lists.entry(index.clone()).or_insert(fresh)
         } else {
             let Some(mirror) = lists.get_mut(index).filter(|mirror| mirror.known_until == bounds.after) else { return };
@@ -239,13 +272,49 @@ impl Drop for Reading<'_> {
 impl Mirror {
     fn leave(&mut self, position: &Position) {
         self.heads.remove(position);
+        if !self.is_known(position) {
+            return;
+        }
+        let (priority, has_room) = (priority_of(position), self.passed.len() < PRIORITIES_MAX);
+        match self.passed.get_mut(&priority) {
+            Some(passed) if *passed < *position => *passed = position.clone(),
+            None if has_room => drop(self.passed.insert(priority, position.clone())),
+            _ => {}
+        }
+    }
+
+    /// Everything but what had been taken.
+    fn parts(&self) -> Vec<Part> {
+        let (mut parts, mut after) = (Vec::with_capacity(self.passed.len() + 1), None);
+        for (priority, passed) in &self.passed {
+            let begin = before_all(*priority << PRIORITY_SHIFT);
+            let first = self.heads.range(&begin..=passed).next().map(|(first, _)| before_all(first.major));
+            parts.push((after, Some(begin)));
+            after = Some(first.unwrap_or_else(|| passed.clone()));
+        }
+        parts.push((after, None));
+        parts
+    }
+
+    /// Whether it lies where everything is known.
+    fn is_known(&self, position: &Position) -> bool {
+        self.known_until.as_ref().is_none_or(|until| position <= until)
     }
 
     fn enter(&mut self, position: &Position, key: &Key) {
-        if self.known_until.as_ref().is_none_or(|until| position <= until) {
+        if self.is_known(position) {
             self.heads.insert(position.clone(), (key.clone(), Along::Nothing));
         }
     }
+}
+
+const fn priority_of(position: &Position) -> i64 {
+    position.major >> PRIORITY_SHIFT
+}
+
+/// Before everything at a number.
+fn before_all(major: i64) -> Position {
+    Position::new(major, [])
 }
 
 fn queues(entries: &Entries) -> impl Iterator<Item = &Entry> {
@@ -300,7 +369,7 @@ mod tests {
     /// A mirror of what was read, with this limit.
     fn mirrors(numbers: &[u128], limit: usize) -> Mirrors {
         let mirrors = Mirrors::default();
-        mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(limit), &page(numbers));
+        mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(limit), &page(numbers), true);
         mirrors
     }
 
@@ -328,7 +397,7 @@ mod tests {
         let look = mirrors.look(&queue(), 4).unwrap();
         assert_eq!((look.heads.len(), look.more_after), (3, Some(position(3))), "the rest must be read");
         let rest = Bounds::first(5).after(Some(position(3)));
-        mirrors.begin_read().unwrap().keep(&queue(), &rest, &page(&[5, 9]));
+        mirrors.begin_read().unwrap().keep(&queue(), &rest, &page(&[5, 9]), true);
         assert_eq!(seen(&mirrors, 9), keys(&[1, 2, 3, 5, 9]));
         assert_eq!(mirrors.look(&queue(), 9).unwrap().more_after, None);
     }
@@ -340,7 +409,7 @@ mod tests {
             let mirrors = Mirrors::default();
             let reading = mirrors.begin_read().unwrap();
             mirrors.follow(&[moved(1, true, false), moved(2, false, true)]);
-            reading.keep(&queue(), &Bounds::first(10), &read);
+            reading.keep(&queue(), &Bounds::first(10), &read, true);
             drop(reading);
             assert_eq!(seen(&mirrors, 10), keys(&[2]));
             assert_eq!(mirrors.lock().noted.len(), 0, "nobody needs it any more");
@@ -357,7 +426,7 @@ mod tests {
             assert_eq!(mirrors.lock().noted.len(), 0, "the one before is over");
         }
         mirrors.follow(&[moved(10, false, true)]);
-        reading.keep(&queue(), &Bounds::first(10), &page(&[9]));
+        reading.keep(&queue(), &Bounds::first(10), &page(&[9]), true);
         assert_eq!(seen(&mirrors, 10), keys(&[9, 10]));
     }
 
@@ -366,8 +435,54 @@ mod tests {
         let mirrors = Mirrors::default();
         let reading = mirrors.begin_read().unwrap();
         mirrors.forget();
-        reading.keep(&queue(), &Bounds::first(10), &page(&[1]));
+        reading.keep(&queue(), &Bounds::first(10), &page(&[1]), true);
         assert_eq!(seen(&mirrors, 10), None);
+    }
+
+    /// After a look at everything that took so long that nobody wants to repeat it soon.
+    fn after_slow_look(numbers: &[u128]) -> Mirrors {
+        let mirrors = mirrors(numbers, 10);
+        let in_a_while = Instant::now() + Duration::from_secs(60);
+        mirrors.lock().lists.values_mut().for_each(|mirror| mirror.whole_until = in_a_while);
+        mirrors
+    }
+
+    fn parts(mirrors: &Mirrors) -> Vec<Part> {
+        mirrors.begin_read().unwrap().parts(&queue())
+    }
+
+    #[test]
+    fn what_was_taken_since_a_slow_look_is_not_passed_over_again() {
+        let mirrors = after_slow_look(&[1, 2, 3, 4]);
+        mirrors.follow(&[moved(1, true, false), moved(2, true, false)]);
+        let begin = Some(before_all(0));
+        assert_eq!(parts(&mirrors), [(None, begin.clone()), (Some(position(2)), None)]);
+        mirrors.follow(&[moved(4, true, false)]);
+        assert_eq!(parts(&mirrors)[1].0, Some(before_all(3)), "what still stands is read again");
+        mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(10), &page(&[3]), false);
+        mirrors.follow(&[moved(3, true, false)]);
+        assert_eq!(parts(&mirrors), [(None, begin), (Some(position(4)), None)], "the rest is remembered");
+    }
+
+    #[test]
+    fn each_priority_has_a_beginning_of_its_own() {
+        let low = 7 << PRIORITY_SHIFT;
+        let mirrors = after_slow_look(&[1, 2, low + 1, low + 2]);
+        mirrors.follow(&[moved(1, true, false), moved(low + 1, true, false)]);
+        let between = (Some(position(1)), Some(before_all(7 << PRIORITY_SHIFT)));
+        assert_eq!(parts(&mirrors), [(None, Some(before_all(0))), between, (Some(position(low + 1)), None)]);
+    }
+
+    #[test]
+    fn whole_lists_are_read_where_others_may_have_put_something_or_nothing_is_known() {
+        let mirrors = after_slow_look(&[1, 2]);
+        mirrors.follow(&[moved(1, true, false)]);
+        mirrors.doubt();
+        assert_eq!(parts(&mirrors), [(None, None)]);
+
+        let mirrors = after_slow_look(&(1..=10).collect::<Vec<_>>());
+        mirrors.follow(&[moved(20, true, false)]);
+        assert_eq!(parts(&mirrors), [(None, None)], "others may stand before it");
     }
 
     #[test]
