@@ -540,11 +540,11 @@ impl Batch {
     }
 }
 
-/// What to read for a page: all of it, but where the beginning of a queue is asked for only what is worth reading.
+/// What to read for a page: all of it, but of a queue only what is worth reading.
 fn parts(reading: Option<&Reading<'_>>, index: &Index, bounds: &Bounds) -> Vec<Part> {
     match (reading, bounds) {
-        (Some(reading), Bounds { after: None, until: None, reverse: false, .. }) if is_queue(index) => {
-            reading.parts(index)
+        (Some(reading), Bounds { after, until: None, reverse: false, .. }) if is_queue(index) => {
+            reading.parts(index, after.as_ref())
         }
         _ => vec![(bounds.after.clone(), bounds.until.clone())],
     }

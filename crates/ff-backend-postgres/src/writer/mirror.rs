@@ -203,12 +203,12 @@ impl Mirrors {
 }
 
 impl Reading<'_> {
-    /// The parts of a list that are worth reading to know its beginning, in order. Where a look at everything was slow, what was taken since is
-    /// left out for a while.
-    pub(super) fn parts(&self, index: &Index) -> Vec<Part> {
+    /// The parts of a list that are worth reading to know what comes behind a position, in order. Where a look at everything was slow, what was
+    /// taken since is left out for a while.
+    pub(super) fn parts(&self, index: &Index, after: Option<&Position>) -> Vec<Part> {
         let state = self.mirrors.lock();
         let mirror = state.lists.get(index).filter(|mirror| mirror.whole_until >= Instant::now());
-        mirror.map_or_else(|| vec![(None, None)], Mirror::parts)
+        mirror.map_or_else(|| vec![(after.cloned(), None)], |mirror| mirror.parts(after))
     }
 
     /// Keeps what was read of a list, from its beginning or from where its mirror ends, with what was committed meanwhile.
@@ -283,14 +283,19 @@ impl Mirror {
         }
     }
 
-    /// Everything but what had been taken.
-    fn parts(&self) -> Vec<Part> {
-        let (mut parts, mut after) = (Vec::with_capacity(self.passed.len() + 1), None);
+    /// Everything behind a position but what had been taken.
+    fn parts(&self, after: Option<&Position>) -> Vec<Part> {
+        let (mut parts, mut after) = (Vec::with_capacity(self.passed.len() + 1), after.cloned());
         for (priority, passed) in &self.passed {
             let begin = before_all(*priority << PRIORITY_SHIFT);
             let first = self.heads.range(&begin..=passed).next().map(|(first, _)| before_all(first.major));
-            parts.push((after, Some(begin)));
-            after = Some(first.unwrap_or_else(|| passed.clone()));
+            let resumed = Some(first.unwrap_or_else(|| passed.clone()));
+            if after.as_ref().is_none_or(|after| *after < begin) {
+                parts.push((after, Some(begin)));
+                after = resumed;
+            } else {
+                after = after.max(resumed);
+            }
         }
         parts.push((after, None));
         parts
@@ -448,7 +453,7 @@ mod tests {
     }
 
     fn parts(mirrors: &Mirrors) -> Vec<Part> {
-        mirrors.begin_read().unwrap().parts(&queue())
+        mirrors.begin_read().unwrap().parts(&queue(), None)
     }
 
     #[test]
@@ -470,7 +475,12 @@ mod tests {
         let mirrors = after_slow_look(&[1, 2, low + 1, low + 2]);
         mirrors.follow(&[moved(1, true, false), moved(low + 1, true, false)]);
         let between = (Some(position(1)), Some(before_all(7 << PRIORITY_SHIFT)));
-        assert_eq!(parts(&mirrors), [(None, Some(before_all(0))), between, (Some(position(low + 1)), None)]);
+        let rest = (Some(position(low + 1)), None);
+        assert_eq!(parts(&mirrors), [(None, Some(before_all(0))), between, rest.clone()]);
+
+        let behind = |number| mirrors.begin_read().unwrap().parts(&queue(), Some(&position(number)));
+        assert_eq!(behind(2), [(Some(position(2)), Some(before_all(7 << PRIORITY_SHIFT))), rest]);
+        assert_eq!(behind(low + 2), [(Some(position(low + 2)), None)]);
     }
 
     #[test]
