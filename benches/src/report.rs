@@ -10,7 +10,7 @@ use crate::scenarios::backlog::BacklogReport;
 use crate::scenarios::bare::BareReport;
 use crate::scenarios::chain::ChainReport;
 use crate::scenarios::foreign::ForeignReport;
-use crate::scenarios::idle::IdleReport;
+use crate::scenarios::idle::{Beside, IdleReport};
 use crate::scenarios::lifecycle::{ByCallers, LifecycleReport};
 use crate::scenarios::stream::StreamReport;
 use crate::scenarios::suspend::SuspendReport;
@@ -134,12 +134,16 @@ fn foreign_rows(table: &mut Table, report: &ForeignReport) {
 }
 
 fn idle_rows(table: &mut Table, report: &IdleReport) {
-    if let Some(commit) = &report.commit {
-        table.side("bare commit of one row", commit);
+    let beside =
+        [("bare commit of one row", &report.commit), ("bare commit of one row after a rest", &report.rested_commit)];
+    for (name, beside) in beside {
+        beside.iter().for_each(|beside| table.side(name, &beside.bare));
     }
     table.calls("idle: submit to handler's start", &report.submit_to_start);
-    if let (Some(p50), Some(p99)) = (report.ratio_p50, report.ratio_p99) {
-        table.row(&[format!("  start in bare commits: p50 {}, p99 {}", number(p50), number(p99))]);
+    for (name, beside) in beside {
+        if let Some(Beside { ratio_p50, ratio_p99, .. }) = beside {
+            table.row(&[format!("  start against {name}: p50 {}, p99 {}", number(*ratio_p50), number(*ratio_p99))]);
+        }
     }
     let (workers, per_minute) = (report.workers, number(report.statements_per_minute));
     table.row(&[format!("  {workers} workers and timers without work: {per_minute} statements per minute")]);

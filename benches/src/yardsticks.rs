@@ -43,4 +43,7 @@ pub trait Yardstick: Send + Sync {
 
     /// Transactions of one row, one after another.
     async fn commit(&self, warm_up: Duration, measured: Duration) -> Result<Measured>;
+
+    /// So many transactions of one row, with a rest before each in which the store and whoever asks it grow cold.
+    async fn rested_commits(&self, count: usize, rest: Duration) -> Result<Measured>;
 }

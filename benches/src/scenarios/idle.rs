@@ -1,4 +1,5 @@
-//! Workers without work beside an engine's timers: how much they ask of the server, and how fast one begins when work comes.
+//! Workers without work beside an engine's timers: how much they ask of the server, and how fast one begins when work comes. Everything that
+//! rests grows cold, the server and a bare transaction, too: so a start is compared with bare transactions with and without such rests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use crate::postgres::{connect, track_statements};
 use crate::rounds::{Side, Spread, median_percentiles};
 use crate::settings::Options;
 use crate::stores::Subject;
+use crate::work::Measured;
 
 /// Workers that wait for work.
 const WORKERS: usize = 5;
@@ -54,15 +56,38 @@ pub struct IdleReport {
     pub busiest: Vec<Busy>,
     /// From the call that submits to the handler's start, with pauses in which the workers rest.
     pub submit_to_start: Percentiles,
-    /// Transactions of one row in the same run.
+    /// Transactions of one row in the same run, one after another.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub commit: Option<Side>,
-    /// The start against that transaction: the middle.
+    pub commit: Option<Beside>,
+    /// The same with a rest before each, as before each submission.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio_p50: Option<f64>,
-    /// The start against that transaction: the slow end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ratio_p99: Option<f64>,
+    pub rested_commit: Option<Beside>,
+}
+
+/// What a start is compared with.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// The bare side.
+    #[serde(flatten)]
+    pub bare: Side,
+    /// The start against it: the middle.
+    pub ratio_p50: f64,
+    /// The start against it: the slow end.
+    pub ratio_p99: f64,
+}
+
+impl Beside {
+    /// Round by round; none without a yardstick.
+    fn of(starts: &[Percentiles], bare: &[Measured]) -> Option<Self> {
+        let ratio = |part: fn(&Percentiles) -> f64| {
+            Spread::of(starts.iter().zip(bare).map(|(start, bare)| part(start) / part(&bare.calls))).median
+        };
+        (!bare.is_empty()).then(|| Self {
+            bare: Side::of(bare),
+            ratio_p50: ratio(|calls| calls.p50_ms),
+            ratio_p99: ratio(|calls| calls.p99_ms),
+        })
+    }
 }
 
 /// A kind of statement.
@@ -87,10 +112,11 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<IdleReport>
     let statements_per_minute = calls as f64 * 60.0 / options.idle().as_secs_f64();
     println!("{statements_per_minute:.0} statements per minute");
 
-    let (mut starts, mut commits) = (Vec::new(), Vec::new());
+    let (mut starts, mut commits, mut rested) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=options.rounds {
         if let Some(yardstick) = subject.yardstick() {
             commits.push(yardstick.commit(options.warm_up(), options.measured().div_f64(2.0)).await?);
+            rested.push(yardstick.rested_commits(SUBMISSIONS, REST).await?);
         }
         let start = workers.submissions(SUBMISSIONS).await?.percentiles();
         println!("round {round}: start p50 {:.3} ms, p99 {:.3} ms", start.p50_ms, start.p99_ms);
@@ -99,19 +125,14 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<IdleReport>
     workers.stop().await;
     timers.stop().await;
 
-    let ratio = |part: fn(&Percentiles) -> f64| {
-        let rounds = starts.iter().zip(&commits).map(|(start, commit)| part(start) / part(&commit.calls));
-        (!commits.is_empty()).then(|| Spread::of(rounds).median)
-    };
     Ok(IdleReport {
         workers: WORKERS,
         idle_s: options.idle().as_secs_f64(),
         statements_per_minute,
         busiest: busy.into_iter().take(BUSIEST).collect(),
         submit_to_start: median_percentiles(&starts),
-        ratio_p50: ratio(|calls| calls.p50_ms),
-        ratio_p99: ratio(|calls| calls.p99_ms),
-        commit: (!commits.is_empty()).then(|| Side::of(&commits)),
+        commit: Beside::of(&starts, &commits),
+        rested_commit: Beside::of(&starts, &rested),
     })
 }
 

@@ -119,6 +119,18 @@ impl Yardstick for PostgresYardstick {
         queue.commits(warm_up).await?;
         queue.commits(measured).await
     }
+
+    async fn rested_commits(&self, count: usize, rest: Duration) -> Result<Measured> {
+        let schema = self.fresh().await?;
+        let mut queue = OneByOne::prepare(self.session(&schema).await?).await?;
+        queue.insert().await?;
+        let (mut calls, watch) = (Latencies::default(), Stopwatch::start());
+        for _ in 0..count {
+            tokio::time::sleep(rest).await;
+            timed(&mut calls, queue.insert()).await?;
+        }
+        Ok(watch.measured(calls.count() as f64, calls))
+    }
 }
 
 /// One connection and its statements.

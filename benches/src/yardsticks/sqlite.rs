@@ -87,6 +87,10 @@ impl Yardstick for SqliteYardstick {
         })
         .await
     }
+
+    async fn rested_commits(&self, count: usize, rest: Duration) -> Result<Measured> {
+        self.apart(move |connection| BareQueue::new(connection)?.rested_commits(count, rest)).await
+    }
 }
 
 /// What a caller asks for next.
@@ -180,6 +184,17 @@ impl<'c> BareQueue<'c> {
         let mut calls = Latencies::default();
         let watch = Stopwatch::start();
         while watch.elapsed() < time {
+            let one = Instant::now();
+            self.call(Call::Insert)?;
+            calls.note(one.elapsed());
+        }
+        Ok(watch.measured(calls.count() as f64, calls))
+    }
+
+    fn rested_commits(&mut self, count: usize, rest: Duration) -> Result<Measured> {
+        let (mut calls, watch) = (Latencies::default(), Stopwatch::start());
+        for _ in 0..count {
+            std::thread::sleep(rest);
             let one = Instant::now();
             self.call(Call::Insert)?;
             calls.note(one.elapsed());

@@ -35,7 +35,7 @@ const PAYLOAD_MAX: usize = 7_900;
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// How often everybody looks, news or not: for those whose news died with them.
-const SWEEP: Duration = Duration::from_secs(30);
+pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
 /// Whether somebody listens, once that is known.
 type Began = Option<Result<()>>;
@@ -254,6 +254,7 @@ impl Herald {
                 tracing::debug!(%error, "nobody listens to the server");
                 began.send_if_modified(|began| began.is_none() && began.replace(Err(error)).is_none());
             }
+            ears.memory.mirrors.listen(false);
             tokio::time::sleep(AGAIN).await;
             ears.hear(None);
         }
@@ -270,6 +271,7 @@ impl Herald {
         let Listener { client, mut messages } = listener;
         let listening = async {
             client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
+            ears.memory.mirrors.listen(true);
             began.send_replace(Some(Ok(())));
             loop {
                 // What was told before, or never was, went unheard.

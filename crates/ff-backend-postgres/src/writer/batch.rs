@@ -327,16 +327,19 @@ impl Batch {
         self.memory.as_deref().map(|memory| &memory.mirrors)
     }
 
-    /// Takes the beginning of a list out of its mirror, unless it is here already; says whether it is here.
+    /// Takes a part of a list out of its mirror, unless it is here already; says whether it is here.
     fn reflect(&self, from: &Stretch, bounds: &Bounds) -> bool {
         if self.lock().heads.contains_key(from) {
             return true;
         }
-        let (Some(mirrors), (index, None, None)) = (self.mirrors(), from) else { return false };
+        let (Some(mirrors), (index, after, until)) = (self.mirrors(), from) else { return false };
         if !is_queue(index) || self.is_for_real.load(Ordering::Relaxed) {
             return false;
         }
-        let Some(Look { heads, more_after }) = mirrors.look(index, self.shared(bounds).limit) else { return false };
+        let part = (after.as_ref(), until.as_ref());
+        let Some(Look { heads, more_after }) = mirrors.look(index, part, self.shared(bounds).limit) else {
+            return false;
+        };
         self.learn(&heads);
         let heads = Heads { left: heads.into(), more_after, is_mirrored: true };
         self.lock().heads.insert(from.clone(), heads);
@@ -355,12 +358,17 @@ impl Batch {
     }
 
     fn note(&self, index: &Index, bounds: &Bounds) {
+        let bounds = match index {
+            // A mirror of all classes shows every part of them.
+            Index::ClassesOfLane(_) => Bounds::first(bounds.limit),
+            _ => bounds.clone(),
+        };
         let mut state = self.lock();
         let is_new =
             |(known, at): &(Index, Bounds)| known != index || at.after != bounds.after || at.until != bounds.until;
         // What lies behind a first page is another one the next time.
         if bounds.after.is_none() && state.looked.lists.iter().all(is_new) {
-            state.looked.lists.push((index.clone(), bounds.clone()));
+            state.looked.lists.push((index.clone(), bounds));
         }
     }
 

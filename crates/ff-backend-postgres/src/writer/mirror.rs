@@ -1,10 +1,11 @@
 //! What stands at the heads of queues, as this process knows it: from its last look, and from what it has committed since. Where it is alone at
 //! a queue, that is the truth, and nobody needs to read it again to take from there.
 //!
-//! Other processes change queues, too. So a mirror is looked into for a moment only; whoever finds nothing there looks for real; and a
-//! commit that fails because somebody was faster puts the mirrors away for a while.
+//! Other processes change queues, too. So a mirror is looked into for a moment only, or until others tell that they put something there;
+//! whoever finds nothing there looks for real; and a commit that fails because somebody was faster puts the mirrors away for a while.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,18 @@ const PRIORITIES_MAX: usize = 32;
 /// Where the time begins in a rank, below the priority.
 const PRIORITY_SHIFT: u32 = 48;
 
+/// How long a mirror is good where others tell what they put there, and nobody does. Those who wait for work look as often, in case that
+/// somebody could not tell.
+const TOLD_AGE_MAX: Duration = crate::news::SWEEP;
+
 /// How long mirrors are put away after somebody else was faster.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long mirrors are good for a moment only after somebody else was faster: what others take they do not tell.
+const COMPANY: Duration = Duration::from_secs(30);
+
+/// Heads of one list that are kept.
+const HEADS_MAX: usize = 4_096;
 
 /// Mirrors of one process. A worker looks into a few of them.
 const MIRRORS_MAX: usize = 256;
@@ -51,6 +62,8 @@ struct Mirror {
     /// Behind which position nothing is known.
     known_until: Option<Position>,
     good_until: Instant,
+    /// The same where others tell what they put there.
+    told_until: Instant,
     /// Until when nobody looks for what others put where everything had been taken.
     whole_until: Instant,
     /// By priority, up to where everything had been taken, but for heads that are known. None lies where nothing is known.
@@ -84,9 +97,18 @@ struct State {
     /// How often everything was forgotten.
     forgotten: u64,
     away_until: Option<Instant>,
+    /// Until when others are expected to take from the same queues.
+    company_until: Option<Instant>,
+    /// Whether others are heard when they put something somewhere.
+    is_told: bool,
 }
 
 impl State {
+    fn is_good(&self, mirror: &Mirror, now: Instant) -> bool {
+        let is_alone = self.company_until.is_none_or(|until| until < now);
+        mirror.good_until >= now || (self.is_told && is_alone && mirror.told_until >= now)
+    }
+
     fn is_away(&self, now: Instant) -> bool {
         self.away_until.is_some_and(|until| until > now)
     }
@@ -135,23 +157,32 @@ impl Mirrors {
         Some(Reading { mirrors: self, number, forgotten: state.forgotten, began })
     }
 
-    /// Up to so many of the first entries of a list, if they are known.
-    pub(super) fn look(&self, index: &Index, wanted: usize) -> Option<Look> {
+    /// Up to so many of the first entries of a part of a list, if they are known.
+    pub(super) fn look(
+        &self,
+        index: &Index,
+        (after, until): (Option<&Position>, Option<&Position>),
+        wanted: usize,
+    ) -> Option<Look> {
         let state = self.lock();
-        let mirror = state.lists.get(index).filter(|mirror| mirror.good_until >= Instant::now())?;
-        let heads: Vec<Entered> = mirror
-            .heads
-            .iter()
-            .take(wanted)
-            .map(|(position, (key, along))| Entered {
-                position: position.clone(),
-                key: key.clone(),
-                along: along.clone(),
-            })
-            .collect();
-        let is_all = mirror.heads.len() == heads.len();
-        let more_after =
-            if is_all { mirror.known_until.clone() } else { heads.last().map(|last| last.position.clone()) };
+        let mirror = state.lists.get(index).filter(|mirror| state.is_good(mirror, Instant::now()))?;
+        if after.is_some_and(|after| !mirror.is_known(after)) {
+            return None;
+        }
+        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), until.map_or(Bound::Unbounded, Bound::Included));
+        let is_void = matches!((after, until), (Some(after), Some(until)) if after >= until);
+        let mut known = (!is_void).then(|| mirror.heads.range::<Position, _>(range)).into_iter().flatten();
+        let entered = |(position, (key, along)): (&Position, &(Key, Along))| Entered {
+            position: position.clone(),
+            key: key.clone(),
+            along: along.clone(),
+        };
+        let heads: Vec<Entered> = known.by_ref().take(wanted).map(entered).collect();
+        let more_after = if known.next().is_some() {
+            heads.last().map(|last| last.position.clone())
+        } else {
+            mirror.known_until.clone().filter(|known| until.is_none_or(|until| known < until))
+        };
         Some(Look { heads, more_after })
     }
 
@@ -167,7 +198,7 @@ impl Mirrors {
         }
         // One that nobody looks into would grow with everything that is submitted.
         let now = Instant::now();
-        lists.retain(|_, mirror| mirror.good_until.max(mirror.whole_until) >= now);
+        lists.retain(|_, mirror| mirror.good_until.max(mirror.told_until).max(mirror.whole_until) >= now);
         for Moved { key, before, after } in moved {
             for Entry { index, position } in queues(before) {
                 if let Some(mirror) = lists.get_mut(index) {
@@ -189,16 +220,25 @@ impl Mirrors {
         state.lists.clear();
     }
 
-    /// Has whole lists looked at again: others have put something there.
+    /// Says whether others are heard from now on when they put something somewhere.
+    pub(crate) fn listen(&self, is_told: bool) {
+        self.lock().is_told = is_told;
+        self.doubt();
+    }
+
+    /// Has lists looked at again, and all of them: others have put something there.
     pub(crate) fn doubt(&self) {
         let now = Instant::now();
-        self.lock().lists.values_mut().for_each(|mirror| mirror.whole_until = now);
+        for mirror in self.lock().lists.values_mut() {
+            (mirror.told_until, mirror.whole_until) = (now, now);
+        }
     }
 
     /// Puts mirrors away for a while: somebody else takes from the same queues.
     pub(super) fn put_away(&self) {
         self.forget();
-        self.lock().away_until = Some(Instant::now() + PAUSE);
+        let (mut state, now) = (self.lock(), Instant::now());
+        (state.away_until, state.company_until) = (Some(now + PAUSE), Some(now + COMPANY));
     }
 }
 
@@ -235,6 +275,7 @@ impl Reading<'_> {
                 heads: heads.collect(),
                 known_until,
                 good_until: now + age_max,
+                told_until: self.began + TOLD_AGE_MAX,
                 whole_until: whole_until.filter(|_| !is_whole).unwrap_or(now + whole_age),
                 passed: BTreeMap::new(),
                 reading: self.number,
@@ -310,6 +351,12 @@ impl Mirror {
         if self.is_known(position) {
             self.heads.insert(position.clone(), (key.clone(), Along::Nothing));
         }
+        if self.heads.len() > HEADS_MAX {
+            self.heads.pop_last();
+            self.known_until = self.heads.last_key_value().map(|(last, _)| last.clone());
+            let Self { known_until, passed, .. } = self;
+            passed.retain(|_, passed| Some(&*passed) <= known_until.as_ref());
+        }
     }
 }
 
@@ -379,7 +426,7 @@ mod tests {
     }
 
     fn seen(mirrors: &Mirrors, wanted: usize) -> Option<Vec<Key>> {
-        mirrors.look(&queue(), wanted).map(|look| look.heads.into_iter().map(|head| head.key).collect())
+        mirrors.look(&queue(), (None, None), wanted).map(|look| look.heads.into_iter().map(|head| head.key).collect())
     }
 
     fn keys(numbers: &[u128]) -> Option<Vec<Key>> {
@@ -391,7 +438,7 @@ mod tests {
         let mirrors = mirrors(&[1, 3], 10);
         mirrors.follow(&[moved(1, true, false), moved(2, false, true), moved(3, true, true)]);
         assert_eq!(seen(&mirrors, 10), keys(&[2, 3]));
-        let look = mirrors.look(&queue(), 1).unwrap();
+        let look = mirrors.look(&queue(), (None, None), 1).unwrap();
         assert_eq!(look.more_after, Some(position(2)), "there is more behind what was asked for");
     }
 
@@ -399,12 +446,12 @@ mod tests {
     fn what_lies_behind_the_known_beginning_is_not_taken_for_its_end() {
         let mirrors = mirrors(&[1, 3], 2);
         mirrors.follow(&[moved(2, false, true), moved(9, false, true)]);
-        let look = mirrors.look(&queue(), 4).unwrap();
+        let look = mirrors.look(&queue(), (None, None), 4).unwrap();
         assert_eq!((look.heads.len(), look.more_after), (3, Some(position(3))), "the rest must be read");
         let rest = Bounds::first(5).after(Some(position(3)));
         mirrors.begin_read().unwrap().keep(&queue(), &rest, &page(&[5, 9]), true);
         assert_eq!(seen(&mirrors, 9), keys(&[1, 2, 3, 5, 9]));
-        assert_eq!(mirrors.look(&queue(), 9).unwrap().more_after, None);
+        assert_eq!(mirrors.look(&queue(), (None, None), 9).unwrap().more_after, None);
     }
 
     #[test]
@@ -493,6 +540,66 @@ mod tests {
         let mirrors = after_slow_look(&(1..=10).collect::<Vec<_>>());
         mirrors.follow(&[moved(20, true, false)]);
         assert_eq!(parts(&mirrors), [(None, None)], "others may stand before it");
+    }
+
+    #[test]
+    fn a_part_of_a_list_is_known_as_far_as_the_list_is() {
+        let mirrors = mirrors(&[1, 2, 3, 4], 4);
+        let look = |after: u128, until: Option<u128>| {
+            let (after, until) = (position(after), until.map(position));
+            let look = mirrors.look(&queue(), (Some(&after), until.as_ref()), 2)?;
+            Some((look.heads.into_iter().map(|head| head.position).collect::<Vec<_>>(), look.more_after))
+        };
+        assert_eq!(look(1, Some(2)), Some((vec![position(2)], None)));
+        assert_eq!(look(1, None), Some((vec![position(2), position(3)], Some(position(3)))));
+        assert_eq!(look(3, Some(9)), Some((vec![position(4)], Some(position(4)))), "behind it nothing is known");
+        assert_eq!(look(3, Some(1)), Some((vec![], None)));
+        assert_eq!(look(5, None), None);
+    }
+
+    /// When a moment has passed.
+    fn later(mirrors: &Mirrors) {
+        let past = Instant::now().checked_sub(Duration::from_millis(1)).unwrap();
+        mirrors.lock().lists.values_mut().for_each(|mirror| mirror.good_until = past);
+    }
+
+    #[test]
+    fn a_mirror_is_good_for_longer_where_others_tell_what_they_put_there() {
+        let mirrors = Mirrors::default();
+        let read = || mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(10), &page(&[1]), true);
+        read();
+        later(&mirrors);
+        assert_eq!(seen(&mirrors, 1), None, "nobody would tell");
+
+        mirrors.listen(true);
+        read();
+        later(&mirrors);
+        assert_eq!(seen(&mirrors, 1), keys(&[1]));
+        mirrors.doubt();
+        assert_eq!(seen(&mirrors, 1), None, "somebody has told");
+    }
+
+    #[test]
+    fn in_company_a_mirror_is_good_for_a_moment_only() {
+        let mirrors = Mirrors::default();
+        mirrors.listen(true);
+        mirrors.put_away();
+        mirrors.lock().away_until = None;
+        mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(10), &page(&[1]), true);
+        assert_eq!(seen(&mirrors, 1), keys(&[1]));
+        later(&mirrors);
+        assert_eq!(seen(&mirrors, 1), None);
+    }
+
+    #[test]
+    fn a_mirror_does_not_grow_without_end() {
+        let mirrors = after_slow_look(&[1]);
+        let most = HEADS_MAX as u128;
+        for number in 2..=most + 5 {
+            mirrors.follow(&[moved(number, false, true)]);
+        }
+        let look = mirrors.look(&queue(), (None, None), HEADS_MAX).unwrap();
+        assert_eq!((look.heads.len(), look.more_after), (HEADS_MAX, Some(position(most))));
     }
 
     #[test]

@@ -137,6 +137,7 @@ impl TakeHeads {
                 break;
             }
             is_empty = false;
+            let is_last = heads.len() < bounds.limit;
             for head in heads {
                 let Record::Execution(candidate) = head.record else { return Ok((caught, false)) };
                 if candidate.is_lost() || candidate.needs_admission() {
@@ -146,6 +147,9 @@ impl TakeHeads {
                     Some(catch) => caught.push(catch),
                     None => fruitless += 1,
                 }
+            }
+            if is_last {
+                break;
             }
         }
         Ok((caught, is_empty))
