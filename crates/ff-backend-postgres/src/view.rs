@@ -20,12 +20,14 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Records by key, at one moment.
+    /// Records by key, at one moment: that of one statement, unless something stands where only that statement tells.
     pub(crate) async fn load(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
-        let addresses: Vec<Address> = keys.iter().map(Address::of).collect();
-        if keys.len() == 1 && Satellite::of(&keys[0]).is_none() {
+        let addresses = addresses(keys);
+        if tables::are_in_one_table(&addresses) {
             let facts = tables::load(&self.session, &addresses).await?;
-            return keys.iter().map(|key| record(&facts, key)).collect();
+            if !keys.iter().any(|key| stands_alone(&facts, key)) {
+                return keys.iter().map(|key| record(&facts, key)).collect();
+            }
         }
         self.at_one_moment(self.load_here(keys)).await
     }
@@ -41,11 +43,7 @@ impl View {
         if keys.is_empty() {
             return Ok(Facts::default());
         }
-        // What stands in the same row is read once.
-        let mut addresses: Vec<Address> = keys.iter().map(Address::of).collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        let mut facts = tables::load(&self.session, &addresses).await?;
+        let mut facts = tables::load(&self.session, &addresses(keys)).await?;
         let own_rows: Vec<Address> =
             keys.iter().filter(|key| stands_alone(&facts, key)).map(|key| Address::Record(key.clone())).collect();
         if !own_rows.is_empty() {
@@ -136,11 +134,20 @@ impl View {
     /// Runs reads that all see the same moment.
     pub(crate) async fn at_one_moment<T>(&self, reads: impl Future<Output = Result<T>>) -> Result<T> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        self.session.begin(begin).await.map_err(explain)?;
-        let out = reads.await;
+        // Sent in this order, the first read with the beginning.
+        let (begun, out) = futures_util::future::join(self.session.begin(begin), reads).await;
+        begun.map_err(explain)?;
         self.session.end("COMMIT").await.map_err(explain)?;
         out
     }
+}
+
+/// Where keys are looked for. What stands in the same row is read once.
+fn addresses(keys: &[Key]) -> Vec<Address> {
+    let mut addresses: Vec<Address> = keys.iter().map(Address::of).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn row<'f>(facts: &'f Facts, address: &Address) -> Option<&'f Arc<Stored>> {

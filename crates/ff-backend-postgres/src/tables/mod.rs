@@ -83,6 +83,12 @@ pub(crate) async fn load(session: &Session, addresses: &[Address]) -> Result<Fac
     Ok(facts)
 }
 
+/// Whether one statement reads all of these.
+pub(crate) fn are_in_one_table(addresses: &[Address]) -> bool {
+    addresses.iter().all(|address| matches!(address, Address::Execution(_)))
+        || addresses.iter().all(|address| matches!(address, Address::Record(_)))
+}
+
 fn split(addresses: &[Address]) -> (Vec<ExecutionId>, Vec<Key>) {
     let (mut executions, mut records) = (Vec::new(), Vec::new());
     for address in addresses {
