@@ -1,8 +1,12 @@
 //! What waits to be decided. Whichever desk is free takes all of it, but for operations on partitions that another desk has in hand: they
 //! would get into each other's way.
+//!
+//! A commit costs the server much for itself and little for each operation. So the next desk begins only when there is enough for it, or when
+//! the others take their time.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ff_core::partition::Partition;
 use ff_engine::store::Reach;
@@ -13,6 +17,12 @@ use super::work::Work;
 /// Operations that one commit carries at most.
 const GROUP_MAX: usize = 128;
 
+/// Operations that are worth a commit of their own beside another.
+const CROWD: usize = 32;
+
+/// How long fewer of them wait for another commit to end.
+const PATIENCE: Duration = Duration::from_millis(3);
+
 /// How often those who were just answered get a chance to ask again, before a group begins without them.
 const CHANCES: usize = 2;
 
@@ -20,6 +30,8 @@ const CHANCES: usize = 2;
 struct State {
     waiting: VecDeque<Box<dyn Work>>,
     busy: HashSet<Partition>,
+    /// Groups under way.
+    rounds: usize,
 }
 
 #[derive(Default)]
@@ -38,6 +50,7 @@ pub(super) struct Round {
 impl Drop for Round {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
+        state.rounds -= 1;
         state.busy.retain(|home| !self.homes.contains(home));
         if !state.waiting.is_empty() {
             self.queue.news.notify_one();
@@ -51,8 +64,15 @@ impl Queue {
     }
 
     pub(super) fn push(&self, work: Box<dyn Work>) {
-        self.lock().waiting.push_back(work);
-        self.news.notify_one();
+        let is_news = {
+            let mut state = self.lock();
+            state.waiting.push_back(work);
+            // The first one begins to wait, and with the last one they are enough; in between nobody need look.
+            state.rounds == 0 || matches!(state.waiting.len(), 1 | CROWD)
+        };
+        if is_news {
+            self.news.notify_one();
+        }
     }
 
     /// Waits until there is something to do.
@@ -61,16 +81,27 @@ impl Queue {
             for _ in 0..CHANCES {
                 tokio::task::yield_now().await;
             }
-            if let Some(round) = self.take() {
+            let is_left_waiting = match self.take(CROWD) {
+                Ok(round) => return round,
+                Err(is_left_waiting) => is_left_waiting,
+            };
+            if !is_left_waiting {
+                self.news.notified().await;
+            } else if tokio::time::timeout(PATIENCE, self.news.notified()).await.is_err()
+                && let Ok(round) = self.take(1)
+            {
                 return round;
             }
-            self.news.notified().await;
         }
     }
 
-    fn take(self: &Arc<Self>) -> Option<Round> {
+    /// Takes what it can, if there is enough of it or nothing else under way; says otherwise whether anything waits for that.
+    fn take(self: &Arc<Self>, enough: usize) -> Result<Round, bool> {
         let mut state = self.lock();
-        let State { waiting, busy } = &mut *state;
+        let State { waiting, busy, rounds } = &mut *state;
+        if *rounds > 0 && waiting.len() < enough {
+            return Err(!waiting.is_empty());
+        }
         let (mut group, mut homes, mut left) = (Vec::new(), HashSet::new(), VecDeque::new());
         for work in waiting.drain(..).filter(|work| work.is_wanted()) {
             let home = (work.reach() == Reach::Home).then(|| work.home());
@@ -82,7 +113,11 @@ impl Queue {
             }
         }
         *waiting = left;
+        if group.is_empty() {
+            return Err(false);
+        }
         busy.extend(&homes);
-        (!group.is_empty()).then(|| Round { group, homes, queue: Arc::clone(self) })
+        *rounds += 1;
+        Ok(Round { group, homes, queue: Arc::clone(self) })
     }
 }
