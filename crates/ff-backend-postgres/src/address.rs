@@ -1,7 +1,9 @@
 //! Where records are stored, and what is stored there.
 
+use std::error::Error;
 use std::sync::{Arc, OnceLock};
 
+use bytes::BytesMut;
 use ff_core::Result;
 use ff_core::ids::{AttemptIndex, ExecutionId};
 use ff_core::partition::Partition;
@@ -9,8 +11,7 @@ use ff_engine::codec::decode_record;
 use ff_engine::index::Entry;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
-
-use crate::value::Bytes;
+use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
 
 /// The row that a record is stored in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -145,13 +146,13 @@ impl Satellite {
 }
 
 /// What a column holds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Cell {
     /// There is no such record.
     #[default]
     Absent,
-    /// The record, as it is stored.
-    Here(Arc<[u8]>),
+    /// The record.
+    Here(Arc<Held>),
     /// The record stands in a row of its own.
     Elsewhere,
 }
@@ -162,17 +163,58 @@ impl Cell {
         match column {
             None => Self::Absent,
             Some([]) => Self::Elsewhere,
-            Some(bytes) => Self::Here(bytes.into()),
+            Some(bytes) => Self::Here(Arc::new(Held { bytes: bytes.into(), record: OnceLock::new() })),
         }
     }
 
+    /// The cell of a record that is written.
+    pub(crate) fn written(record: Record, bytes: Vec<u8>) -> Self {
+        Self::Here(Arc::new(Held { bytes: bytes.into(), record: record.into() }))
+    }
+
     /// The column of a cell.
-    pub(crate) fn column(&self) -> Option<Bytes> {
+    fn column(&self) -> Option<&[u8]> {
         match self {
             Self::Absent => None,
-            Self::Here(bytes) => Some(Bytes(Arc::clone(bytes))),
-            Self::Elsewhere => Some(Bytes(Arc::default())),
+            Self::Here(held) => Some(held.bytes()),
+            Self::Elsewhere => Some(&[]),
         }
+    }
+}
+
+impl ToSql for Cell {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        self.column().to_sql(ty, out)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::BYTEA
+    }
+
+    to_sql_checked!();
+}
+
+/// A record in a column.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bytes: Box<[u8]>,
+    /// What they say, once that was asked for.
+    record: OnceLock<Record>,
+}
+
+impl Held {
+    /// The record as it is stored.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The record.
+    pub(crate) fn record(&self, key: &Key) -> Result<Record> {
+        if let Some(record) = self.record.get() {
+            return Ok(record.clone());
+        }
+        let record = decode_record(key, &self.bytes)?;
+        Ok(self.record.get_or_init(|| record).clone())
     }
 }
 

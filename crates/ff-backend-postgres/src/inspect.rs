@@ -1,7 +1,7 @@
 //! Looking at everything, and breaking things on purpose: for checkers and tests.
 
 use ff_core::Result;
-use ff_engine::codec::{decode_record, encode_key};
+use ff_engine::codec::encode_key;
 use ff_engine::event::Event;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
@@ -104,8 +104,8 @@ async fn all_records(view: &View) -> Result<Vec<Record>> {
             out.push(stored.record.clone()?);
             for (satellite, cell) in Satellite::ALL.into_iter().zip(&stored.cells) {
                 // What stands elsewhere is found there.
-                if let Cell::Here(bytes) = cell {
-                    out.push(decode_record(&satellite.key(id), bytes)?);
+                if let Cell::Here(held) = cell {
+                    out.push(held.record(&satellite.key(id))?);
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! Parameters of statements that are put together while the program runs.
 
 use std::error::Error;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -20,6 +21,22 @@ pub(crate) enum Value {
 /// Bytes that others hold, too.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bytes(pub(crate) Arc<[u8]>);
+
+/// A name that others hold, too.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Text<T>(pub(crate) T);
+
+impl<T: AsRef<str> + Debug> ToSql for Text<T> {
+    fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        self.0.as_ref().to_sql(ty, out)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        <&str as ToSql>::accepts(ty)
+    }
+
+    to_sql_checked!();
+}
 
 impl ToSql for Bytes {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ff_core::Result;
-use ff_engine::codec::decode_record;
 use ff_engine::index::{Bounds, Index, Listed, Position, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
@@ -105,7 +104,7 @@ impl View {
 
     async fn stands_beside(&self, key: &Key) -> Result<bool> {
         let facts = self.facts(std::slice::from_ref(key)).await?;
-        Ok(matches!(beside(&facts, key), Some(Beside::Bytes(_))))
+        Ok(matches!(beside(&facts, key), Some(Beside::Held(_))))
     }
 
     /// Keys of an index.
@@ -170,7 +169,7 @@ pub(crate) fn record(facts: &Facts, key: &Key) -> Result<Option<Record>> {
         (Name::Execution(id), _) => stored(Address::Execution(*id)),
         (Name::Fence(id), _) => Ok(stored(Address::Execution(*id))?.map(Record::ownership)),
         (_, Some(Beside::Nothing)) => Ok(None),
-        (_, Some(Beside::Bytes(bytes))) => decode_record(key, bytes).map(Some),
+        (_, Some(Beside::Held(held))) => held.record(key).map(Some),
         (_, Some(Beside::OwnRow) | None) => stored(Address::Record(key.clone())),
     }
 }

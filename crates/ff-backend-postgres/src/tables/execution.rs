@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use ff_core::Result;
-use ff_core::ids::ExecutionId;
+use ff_core::ids::{ExecutionId, ExecutionKind, LaneId, Namespace};
 use ff_engine::codec::encode_queue;
-use ff_engine::hash::HashSet;
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
 use postgres_types::ToSql;
@@ -18,13 +17,13 @@ use crate::error::corrupt;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
 use crate::short::short;
-use crate::value::Bytes;
+use crate::value::{Bytes, Text};
 
 /// What the columns of a row hold, as its index entries say.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Shadow {
-    pub(crate) lane: Option<String>,
-    pub(crate) kind: Option<String>,
+    pub(crate) lane: Option<Text<LaneId>>,
+    pub(crate) kind: Option<Text<ExecutionKind>>,
     pub(crate) state: Option<&'static str>,
     pub(crate) created_at: Option<i64>,
     pub(crate) queue: Option<Vec<u8>>,
@@ -42,10 +41,10 @@ impl Shadow {
             match index {
                 Index::Created => shadow.created_at = Some(-position.major),
                 Index::LaneState(lane, state) => {
-                    shadow.lane = Some(lane.to_string());
+                    shadow.lane = Some(Text(lane.clone()));
                     shadow.state = Some(state.as_str());
                 }
-                Index::KindState(kind, _) => shadow.kind = Some(kind.to_string()),
+                Index::KindState(kind, _) => shadow.kind = Some(Text(kind.clone())),
                 Index::Eligible(namespace, lane, class) => {
                     shadow.queue = Some(short(encode_queue(namespace, lane, class)));
                     shadow.rank = Some(position.major);
@@ -179,9 +178,9 @@ struct Write {
     partition: i32,
     uuid: Uuid,
     old_version: i64,
-    namespace: Option<String>,
-    lane: Option<String>,
-    kind: Option<String>,
+    namespace: Option<Text<Namespace>>,
+    lane: Option<Text<LaneId>>,
+    kind: Option<Text<ExecutionKind>>,
     state: Option<&'static str>,
     queue: Option<Vec<u8>>,
     rank: Option<i64>,
@@ -190,13 +189,13 @@ struct Write {
     completed_at: Option<i64>,
     sweep_from: Option<i64>,
     body: Bytes,
-    definition: Option<Bytes>,
-    first_attempt: Option<Bytes>,
-    first_stream: Option<Bytes>,
-    claim_grant: Option<Bytes>,
-    payload: Option<Bytes>,
-    outcome: Option<Bytes>,
-    tags: Option<Bytes>,
+    definition: Cell,
+    first_attempt: Cell,
+    first_stream: Cell,
+    claim_grant: Cell,
+    payload: Cell,
+    outcome: Cell,
+    tags: Cell,
 }
 
 /// Rows to be written.
@@ -204,30 +203,29 @@ struct Write {
 pub(crate) struct Rows {
     /// How many of them are new.
     added: i32,
-    updated: HashSet<ExecutionId>,
     writes: Vec<Write>,
 }
 
 impl Rows {
     /// Adds a row that enters the order of creation, if its namespace is known.
-    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, shadow: Shadow, namespace: Option<String>) {
+    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, namespace: Option<Namespace>) {
         self.added += 1;
-        self.push(id, Stored::NO_VERSION, namespace, stored, shadow);
+        self.push(id, Stored::NO_VERSION, namespace, stored);
     }
 
     /// Writes a row in place of what has this version.
-    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored, shadow: Shadow) {
-        self.updated.insert(id);
-        self.push(id, old_version, None, stored, shadow);
+    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored) {
+        self.push(id, old_version, None, stored);
     }
 
-    fn push(&mut self, id: ExecutionId, old_version: i64, namespace: Option<String>, stored: &Stored, shadow: Shadow) {
-        let cell = |satellite: Satellite| stored.cells[satellite as usize].column();
+    fn push(&mut self, id: ExecutionId, old_version: i64, namespace: Option<Namespace>, stored: &Stored) {
+        let shadow = Shadow::of(stored.entries());
+        let cell = |satellite: Satellite| stored.cells[satellite as usize].clone();
         self.writes.push(Write {
             partition: i32::from(id.partition().index()),
             uuid: id.uuid(),
             old_version,
-            namespace,
+            namespace: namespace.map(Text),
             lane: shadow.lane,
             kind: shadow.kind,
             state: shadow.state,
@@ -246,11 +244,6 @@ impl Rows {
             outcome: cell(Satellite::Outcome),
             tags: cell(Satellite::Tags),
         });
-    }
-
-    /// Whether a row that exists is written.
-    pub(crate) fn updates(&self, id: ExecutionId) -> bool {
-        self.updated.contains(&id)
     }
 
     /// Gives them to a call of `commit`.

@@ -16,7 +16,7 @@ use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::Key;
 use tokio_postgres::Row;
 
-use crate::address::{Address, Cell, Satellite, Stored};
+use crate::address::{Address, Cell, Held, Satellite, Stored};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
 use crate::session::{Frame, Session, Step};
@@ -151,8 +151,8 @@ pub(crate) fn readable(bytes: &[u8]) -> Result<Key> {
 pub(crate) enum Beside<'r> {
     /// Nothing.
     Nothing,
-    /// These bytes.
-    Bytes(&'r [u8]),
+    /// This.
+    Held(&'r Held),
     /// What its own row holds.
     OwnRow,
 }
@@ -161,7 +161,7 @@ pub(crate) enum Beside<'r> {
 pub(crate) fn beside(row: Option<&Stored>, satellite: Satellite) -> Beside<'_> {
     match row.map(|row| &row.cells[satellite as usize]) {
         Some(Cell::Absent) => Beside::Nothing,
-        Some(Cell::Here(bytes)) => Beside::Bytes(bytes),
+        Some(Cell::Here(held)) => Beside::Held(held),
         // Without its execution it has no row to stand in.
         Some(Cell::Elsewhere) | None => Beside::OwnRow,
     }

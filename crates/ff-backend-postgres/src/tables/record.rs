@@ -1,5 +1,7 @@
 //! Every record that has no table of its own.
 
+use std::sync::Arc;
+
 use ff_core::Result;
 use ff_engine::codec::{KeyRange, encode_key};
 use ff_engine::index::Bounds;
@@ -11,6 +13,7 @@ use super::{cell, readable};
 use crate::address::Stored;
 use crate::session::Step;
 use crate::short::short;
+use crate::value::Bytes;
 
 /// Rows by key.
 pub(crate) fn load(keys: &[Key]) -> Step {
@@ -102,16 +105,16 @@ impl Seen {
 #[postgres(name = "record_write")]
 pub(crate) struct Write {
     key: Vec<u8>,
-    body: Vec<u8>,
+    body: Bytes,
     long_key: Option<Vec<u8>>,
 }
 
 impl Write {
-    pub(crate) fn new(key: &Key, body: Vec<u8>) -> Self {
+    pub(crate) fn new(key: &Key, body: Arc<[u8]>) -> Self {
         let whole = encode_key(key);
         let key = short(whole.clone());
         let long_key = Some(whole).filter(|whole| *whole != key);
-        Self { key, body, long_key }
+        Self { key, body: Bytes(body), long_key }
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
-use ff_engine::codec::decode_record;
 use ff_engine::hash::{HashMap, HashSet};
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::{Key, Name};
@@ -20,11 +19,11 @@ use tokio::sync::oneshot;
 
 use super::Memory;
 use super::cache::Row;
-use super::changes::{self, AllEntries};
+use super::changes::Accepted;
 use super::foresight::{Foresight, Looked};
 use super::hand::Hand;
 use super::mirror::{Look, Mirrors, Part, Reading, is_queue};
-use crate::address::{Address, Satellite, Stored};
+use crate::address::{Address, Satellite, Stored, execution_of};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
 use crate::tables::{self, Along, Bring, Entered, Facts};
@@ -56,18 +55,6 @@ struct Wanted {
     pages: Vec<(Index, Bounds, Reader)>,
 }
 
-/// What was decided so far.
-#[derive(Default)]
-pub(super) struct Accepted {
-    pub(super) overlay: Overlay,
-    /// Where what is changed stands.
-    pub(super) entries: AllEntries,
-    /// The indexes with an owner that were entered or left.
-    pub(super) touched: HashSet<Index>,
-    /// The rows that the decisions depend on.
-    pub(super) read: HashSet<Address>,
-}
-
 #[derive(Default)]
 struct State {
     facts: Facts,
@@ -81,25 +68,20 @@ struct State {
 impl State {
     /// What a key holds as it is stored, by what is known.
     fn stored(&self, key: &Key, mut is_missing: impl FnMut(Address)) -> Result<Option<Record>> {
-        let mut row = |address: Address| match self.facts.get(&address) {
-            Some(row) => row.as_ref(),
-            None => {
+        let mut row = |address: Address| {
+            let row = self.facts.get(&address);
+            if row.is_none() {
                 is_missing(address);
-                None
             }
+            row.map(Option::as_deref)
         };
-        let Some((id, satellite)) = Satellite::of(key) else {
-            return row(Address::of(key)).map(|row| row.record.clone()).transpose();
-        };
-        let address = Address::Execution(id);
-        if !self.facts.contains_key(&address) {
-            is_missing(address);
-            return Ok(None);
-        }
-        match tables::beside(row(address).map(|row| &**row), satellite) {
+        let record = |row: Option<&Stored>| row.map(|row| row.record.clone()).transpose();
+        let Some((id, satellite)) = Satellite::of(key) else { return record(row(Address::of(key)).flatten()) };
+        let Some(execution) = row(Address::Execution(id)) else { return Ok(None) };
+        match tables::beside(execution, satellite) {
             tables::Beside::Nothing => Ok(None),
-            tables::Beside::Bytes(bytes) => decode_record(key, bytes).map(Some),
-            tables::Beside::OwnRow => row(Address::Record(key.clone())).map(|row| row.record.clone()).transpose(),
+            tables::Beside::Held(held) => held.record(key).map(Some),
+            tables::Beside::OwnRow => record(row(Address::Record(key.clone())).flatten()),
         }
     }
 }
@@ -139,7 +121,7 @@ pub(super) struct Batch {
 #[derive(Default)]
 pub(super) struct Decision {
     pub(super) overlay: Overlay,
-    pub(super) keys: HashSet<Key>,
+    pub(super) keys: Vec<Key>,
     pub(super) ranges: HashSet<Index>,
     /// Whether it was shown anything that is only known, not read.
     pub(super) saw_mirror: bool,
@@ -181,14 +163,19 @@ impl Batch {
         address.execution().is_some_and(|id| self.newborn.contains(&id))
     }
 
+    /// Whether nothing can be stored under a key yet.
+    pub(super) fn is_of_newborn(&self, key: &Key) -> bool {
+        execution_of(key).is_some_and(|id| self.newborn.contains(&id))
+    }
+
     /// What a key holds as it was decided, or else as it is stored. What would have to be read for that is added to `missing`.
     pub(super) fn look(&self, key: &Key, missing: &mut Vec<Address>) -> Result<Option<Record>> {
         if let Name::Fence(id) = key.name {
             return Ok(self.look(&Key::execution(id), missing)?.map(Record::ownership));
         }
         let state = self.lock();
-        if let Some(decided) = state.accepted.overlay.changes.get(key) {
-            return Ok(decided.clone());
+        if let Some(decided) = state.accepted.changes.get(key) {
+            return Ok(decided.new.clone());
         }
         state.stored(key, |address| {
             if !self.is_newborn(&address) {
@@ -202,12 +189,15 @@ impl Batch {
         self.lock().stored(key, drop)
     }
 
-    /// The row of its own that a key may have beside the row of its execution, if the latter says so.
-    pub(super) fn own_row(&self, key: &Key) -> Option<Address> {
-        let (id, satellite) = Satellite::of(key)?;
+    /// The rows of their own that keys have beside those of their executions, as the latter say.
+    pub(super) fn own_rows<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<Address> {
         let state = self.lock();
-        let row = state.facts.get(&Address::Execution(id)).and_then(Option::as_deref);
-        matches!(tables::beside(row, satellite), tables::Beside::OwnRow).then(|| Address::Record(key.clone()))
+        let own_row = |key: &Key| {
+            let (id, satellite) = Satellite::of(key)?;
+            let row = state.facts.get(&Address::Execution(id)).and_then(Option::as_deref);
+            matches!(tables::beside(row, satellite), tables::Beside::OwnRow).then(|| Address::Record(key.clone()))
+        };
+        keys.filter_map(own_row).collect()
     }
 
     /// Takes part in what was decided.
@@ -221,13 +211,13 @@ impl Batch {
     }
 
     /// Learns what rows hold; what is remembered will do, because the commit makes sure of it.
-    pub(super) async fn know(&self, addresses: Vec<Address>) -> Result<()> {
-        self.learn_rows(addresses, |address| self.remembered(address)).await
+    pub(super) async fn know(&self, addresses: impl IntoIterator<Item = Address>) -> Result<()> {
+        wait(self.ask(addresses, |address| self.remembered(address))).await
     }
 
     /// Learns what rows hold that are listed. What is remembered will do, but not that one is not there: the list says otherwise.
-    pub(super) async fn know_listed(&self, addresses: Vec<Address>) -> Result<()> {
-        self.learn_rows(addresses, |address| self.remembered(address).filter(Option::is_some)).await
+    pub(super) async fn know_listed(&self, addresses: impl IntoIterator<Item = Address>) -> Result<()> {
+        wait(self.ask(addresses, |address| self.remembered(address).filter(Option::is_some))).await
     }
 
     fn remembered(&self, address: &Address) -> Option<Row> {
@@ -235,38 +225,35 @@ impl Batch {
     }
 
     /// Learns what rows hold now.
-    pub(super) async fn know_anew(&self, addresses: Vec<Address>) -> Result<()> {
-        self.learn_rows(addresses, |_| None).await
+    pub(super) async fn know_anew(&self, addresses: impl IntoIterator<Item = Address>) -> Result<()> {
+        wait(self.ask(addresses, |_| None)).await
     }
 
-    async fn learn_rows(&self, addresses: Vec<Address>, remembered: impl Fn(&Address) -> Option<Row>) -> Result<()> {
-        if addresses.is_empty() {
-            return Ok(());
+    /// Asks for rows, unless all of them are known or remembered.
+    fn ask(
+        &self,
+        addresses: impl IntoIterator<Item = Address>,
+        remembered: impl Fn(&Address) -> Option<Row>,
+    ) -> Option<oneshot::Receiver<()>> {
+        let mut state = self.lock();
+        let mut unknown = Vec::new();
+        for address in addresses {
+            if state.facts.contains_key(&address) || self.is_newborn(&address) {
+                continue;
+            }
+            match remembered(&address) {
+                Some(stored) => drop(state.facts.insert(address, stored)),
+                None => unknown.push(address),
+            }
         }
-        let read = {
-            let mut state = self.lock();
-            let mut unknown = Vec::new();
-            for address in addresses {
-                if state.facts.contains_key(&address) || self.is_newborn(&address) {
-                    continue;
-                }
-                match remembered(&address) {
-                    Some(stored) => {
-                        state.facts.insert(address, stored);
-                    }
-                    None => unknown.push(address),
-                }
-            }
-            if unknown.is_empty() {
-                return Ok(());
-            }
-            let (reader, read) = oneshot::channel();
-            state.looked.rows.extend(unknown.iter().filter(|address| address.execution().is_none()).cloned());
-            state.wanted.rows.extend(unknown);
-            state.wanted.row_readers.push(reader);
-            read
-        };
-        read.await.map_err(|_| Trouble::Closed.into())
+        if unknown.is_empty() {
+            return None;
+        }
+        let (reader, read) = oneshot::channel();
+        state.looked.rows.extend(unknown.iter().filter(|address| address.execution().is_none()).cloned());
+        state.wanted.rows.extend(unknown);
+        state.wanted.row_readers.push(reader);
+        Some(read)
     }
 
     /// A page of an index as it is stored.
@@ -505,7 +492,7 @@ impl Batch {
     pub(super) fn is_fresh(&self, decision: &Decision) -> bool {
         let state = self.lock();
         let accepted = &state.accepted;
-        let is_changed = |key: &Key| accepted.overlay.changes.contains_key(stored_key(key).as_ref().unwrap_or(key));
+        let is_changed = |key: &Key| accepted.changes.get(key).is_some();
         !decision.keys.iter().any(is_changed) && !decision.ranges.iter().any(|index| accepted.touched.contains(index))
     }
 
@@ -513,32 +500,20 @@ impl Batch {
     pub(super) fn accept(&self, decision: Decision, is_refused: bool) {
         let mut state = self.lock();
         let State { facts, accepted, .. } = &mut *state;
-        for key in decision.keys.iter().chain(&owners(&decision.ranges)) {
-            let address = Address::of(key);
-            if let (Address::Execution(_), Some((_, satellite))) = (&address, Satellite::of(key)) {
-                let row = facts.get(&address).and_then(Option::as_deref);
-                if matches!(tables::beside(row, satellite), tables::Beside::OwnRow) {
-                    accepted.read.insert(Address::Record(key.clone()));
+        let Decision { overlay, keys, ranges, saw_mirror } = decision;
+        if !is_refused {
+            self.is_mirrored.fetch_or(saw_mirror, Ordering::Relaxed);
+            for (key, change) in overlay.changes {
+                if let Name::Execution(id) = key.name {
+                    self.hand.choose(id);
                 }
+                accepted.change(facts, key, change);
             }
-            accepted.read.insert(address);
+            accepted.events.extend(overlay.events);
         }
-        if is_refused {
-            return;
+        for key in keys.into_iter().chain(owners(&ranges)).filter(|key| !self.is_of_newborn(key)) {
+            accepted.depend(facts, &key);
         }
-        if decision.saw_mirror {
-            self.is_mirrored.store(true, Ordering::Relaxed);
-        }
-        for (key, change) in decision.overlay.changes {
-            if let Name::Execution(id) = key.name {
-                self.hand.choose(id);
-            }
-            let before = changes::entries_before(facts, accepted, &key);
-            let after = accepted.entries.note(&key, change.as_ref());
-            accepted.touched.extend(changes::touched(&key, &before, &after));
-            accepted.overlay.changes.insert(key, change);
-        }
-        accepted.overlay.events.extend(decision.overlay.events);
     }
 
     /// Ends the batch.
@@ -555,6 +530,14 @@ fn parts(reading: Option<&Reading<'_>>, index: &Index, bounds: &Bounds) -> Vec<P
             reading.parts(index, after.as_ref())
         }
         _ => vec![(bounds.after.clone(), bounds.until.clone())],
+    }
+}
+
+/// Waits for a read, if there is one to wait for.
+async fn wait(read: Option<oneshot::Receiver<()>>) -> Result<()> {
+    match read {
+        Some(read) => read.await.map_err(|_| Trouble::Closed.into()),
+        None => Ok(()),
     }
 }
 
@@ -575,9 +558,9 @@ impl Heads {
 
     /// The first ones that are still there.
     fn first(&mut self, limit: usize, index: &Index, accepted: &Accepted, hand: &Hand) -> Vec<Entered> {
-        let is_left = |head: &Entered| match accepted.entries.get(&head.key) {
+        let is_left = |head: &Entered| match accepted.changes.get(&head.key) {
             None => !execution_in(head).is_some_and(|id| hand.is_elsewhere(id)),
-            Some(entries) => entries.iter().any(|entry| entry.index == *index),
+            Some(change) => change.after.iter().any(|entry| entry.index == *index),
         };
         while self.left.front().is_some_and(|head| !is_left(head)) {
             self.left.pop_front();
@@ -587,8 +570,8 @@ impl Heads {
 }
 
 /// The records whose ranges were read.
-fn owners(ranges: &HashSet<Index>) -> Vec<Key> {
-    ranges.iter().filter_map(Index::owner).collect()
+fn owners(ranges: &HashSet<Index>) -> impl Iterator<Item = Key> {
+    ranges.iter().filter_map(Index::owner)
 }
 
 /// The record that a key is a part of.

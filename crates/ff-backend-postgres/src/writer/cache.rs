@@ -27,8 +27,8 @@ struct Shard {
 }
 
 impl Shard {
+    /// What the older generation has for it is of no account from now on.
     fn put(&mut self, address: Address, stored: Row) {
-        self.old.remove(&address);
         self.young.insert(address, stored);
         if self.young.len() >= GENERATION {
             std::mem::swap(&mut self.old, &mut self.young);

@@ -3,11 +3,12 @@
 //!
 //! Who passed something over may have gone to sleep because of it. So when it is let go untaken, everybody who waits looks again.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ff_core::ids::ExecutionId;
+use ff_engine::hash::HashMap;
 use ff_engine::topics::Topics;
 
 #[derive(Debug, Default)]

@@ -38,7 +38,8 @@ impl Locks {
         }
     }
 
-    fn take_execution(&mut self, id: ExecutionId, is_written: bool) {
+    /// Takes the place of an execution.
+    pub(super) fn take_execution(&mut self, id: ExecutionId, is_written: bool) {
         self.partitions.entry(id.partition()).or_default();
         *self.executions.entry(id).or_default() |= is_written;
     }

@@ -3,20 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ff_core::ids::ExecutionId;
+use ff_core::ids::{ExecutionId, Namespace};
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use ff_engine::alarms::awaited_at;
-use ff_engine::codec::{encode_event, encode_key, encode_record};
+use ff_engine::codec::{encode_event, encode_key, encode_record, encode_shared_record};
 use ff_engine::event::Event;
-use ff_engine::hash::HashSet;
+use ff_engine::hash::{HashMap, HashSet};
 use ff_engine::index::{Entry, Index, Topic};
-use ff_engine::key::{Key, Name};
-use ff_engine::overlay::Overlay;
+use ff_engine::key::Key;
 use ff_engine::records::Record;
 
-use super::batch::Accepted;
-use super::changes::{self, AllEntries};
+use super::changes::{self, Accepted, Change, Changes, RowChange};
 use super::locks::{Locks, place};
 use super::mirror::{Moved, is_queue};
 use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
@@ -24,7 +22,7 @@ use crate::indexes::Place;
 use crate::session::Step;
 use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
-use crate::tables::execution::{self, Shadow};
+use crate::tables::execution;
 use crate::tables::{Facts, event, record};
 
 /// What is told after a commit.
@@ -62,42 +60,20 @@ pub(super) struct Plan {
     pub(super) moved: Vec<Moved>,
 }
 
-/// What is wanted of an execution's row.
-#[derive(Default)]
-struct RowChange {
-    execution: Option<Option<Record>>,
-    cells: [Option<Option<Record>>; Satellite::ALL.len()],
-}
-
 impl Plan {
     /// The plan for decisions that are based on these facts. `version` is new.
     pub(super) fn new(facts: &Facts, accepted: Accepted, newborn: &HashSet<ExecutionId>, version: i64) -> Result<Self> {
         let mut plan = Self { version, ..Self::default() };
-        let Accepted { overlay: Overlay { changes, events }, entries, read, .. } = accepted;
-        let rows: BTreeSet<ExecutionId> = changes.keys().filter_map(row_of).collect();
-        plan.expect(facts, &changes, read, &rows, newborn);
-        for (key, change) in &changes {
-            plan.places.insert(key.partition, true);
-            // Nobody else knows of what is only now being born.
-            if !execution_of(key).is_some_and(|id| newborn.contains(&id)) {
-                plan.locks.take(key, true);
-            }
-            plan.news.topics.extend(change.iter().flat_map(Record::topics));
-            plan.touch_owners(facts, &changes, key, &entries.of(key));
-        }
-        plan.touched.retain(|id| !rows.contains(id));
-        plan.touched_records.retain(|key| !changes.contains_key(key));
+        let Accepted { changes, events, read, .. } = accepted;
+        plan.expect(facts, &changes, read, newborn);
+        plan.take(&changes, newborn);
         plan.remember_touched(facts);
-        let mut rows: BTreeMap<ExecutionId, RowChange> = BTreeMap::new();
-        for (key, change) in changes {
-            match (&key.name, Satellite::of(&key)) {
-                (Name::Execution(id), _) => rows.entry(*id).or_default().execution = Some(change),
-                (_, Some((id, satellite))) => rows.entry(id).or_default().cells[satellite as usize] = Some(change),
-                _ => plan.save(facts, &key, change, &entries)?,
-            }
+        let Changes { rows, records } = changes;
+        for (key, change) in in_order(records) {
+            plan.save(&key, change)?;
         }
-        for (id, change) in rows {
-            plan.save_row(facts, id, change, &entries)?;
+        for (id, change) in in_order(rows) {
+            plan.save_row(facts, id, *change, newborn)?;
         }
         for event in &events {
             plan.append(event)?;
@@ -116,20 +92,16 @@ impl Plan {
     }
 
     /// The rows that decisions and writes depend on.
-    fn expect(
-        &mut self,
-        facts: &Facts,
-        changes: &BTreeMap<Key, Option<Record>>,
-        mut read: HashSet<Address>,
-        rows: &BTreeSet<ExecutionId>,
-        newborn: &HashSet<ExecutionId>,
-    ) {
-        let is_listed = |key: &&Key| key.may_be_listed() && row_of(key).is_none();
-        let written = changes.keys().filter(is_listed).map(Address::of);
-        let replaced = rows.iter().map(|id| Address::Execution(*id));
+    fn expect(&mut self, facts: &Facts, changes: &Changes, mut read: HashSet<Address>, newborn: &HashSet<ExecutionId>) {
+        let is_stored = |id: ExecutionId| facts.get(&Address::Execution(id)).is_some_and(Option::is_some);
+        read.retain(|address| !matches!(address, Address::Execution(id) if changes.rows.contains_key(id)));
+        let written = changes.records.keys().filter(|key| key.may_be_listed()).cloned().map(Address::Record);
+        // Where a row is updated, the update itself looks at the version.
+        let put_or_deleted = changes.rows.iter().filter(|(id, row)| !is_stored(**id) || row.is_end());
+        let replaced = put_or_deleted.map(|(id, _)| Address::Execution(*id));
         // What has a row of its own although it could stand beside its execution.
         let is_beside = |address: &&Address| match address {
-            Address::Record(key) => Satellite::of(key).is_some_and(|(id, _)| rows.contains(&id)),
+            Address::Record(key) => Satellite::of(key).is_some_and(|(id, _)| changes.rows.contains_key(&id)),
             Address::Execution(_) => false,
         };
         let beside = facts.keys().filter(is_beside).cloned();
@@ -148,16 +120,34 @@ impl Plan {
         self.expected = Arc::new(expected);
     }
 
-    /// Entering or leaving a range is a change of its owner.
-    fn touch_owners(&mut self, facts: &Facts, changed: &BTreeMap<Key, Option<Record>>, key: &Key, after: &[Entry]) {
-        let before = changes::stored_entries(facts, key);
-        for owner in changes::touched(key, &before, after).iter().filter_map(Index::owner) {
-            self.locks.take(&owner, true);
-            if changed.contains_key(&owner) {
-                continue;
+    /// Takes the places of what is written.
+    fn take(&mut self, changes: &Changes, newborn: &HashSet<ExecutionId>) {
+        for (id, row) in &changes.rows {
+            self.places.insert(id.partition(), true);
+            // Nobody else knows of what is only now being born.
+            if !newborn.contains(id) {
+                self.locks.take_execution(*id, true);
             }
+            row.each(*id).for_each(|(key, change)| self.announce(changes, &key, change));
+        }
+        for (key, change) in &changes.records {
+            self.places.insert(key.partition, true);
+            if !execution_of(key).is_some_and(|id| newborn.contains(&id)) {
+                self.locks.take(key, true);
+            }
+            self.announce(changes, key, change);
+        }
+    }
+
+    /// Tells those who wait for a change. Entering or leaving a range is a change of its owner, too.
+    fn announce(&mut self, changes: &Changes, key: &Key, change: &Change) {
+        self.news.topics.extend(change.new.iter().flat_map(Record::topics));
+        for owner in changes::touched(key, &change.before, &change.after).filter_map(|index| index.owner()) {
+            self.locks.take(&owner, true);
             match Address::of(&owner) {
+                Address::Execution(id) if changes.rows.contains_key(&id) => {}
                 Address::Execution(id) => drop(self.touched.insert(id)),
+                Address::Record(key) if changes.records.contains_key(&key) => {}
                 Address::Record(key) => drop(self.touched_records.insert(key)),
             }
         }
@@ -178,18 +168,17 @@ impl Plan {
     }
 
     /// Writes or removes a record that has a row of its own.
-    fn save(&mut self, facts: &Facts, key: &Key, new: Option<Record>, after: &AllEntries) -> Result<()> {
-        let entries = after.of(key);
-        self.move_entries(facts, key, &entries);
-        match new {
-            Some(record) => self.put_record(key, encode_record(&record)?, record, entries),
+    fn save(&mut self, key: &Key, change: Change) -> Result<()> {
+        self.move_entries(key, &change.before, &change.after);
+        match change.new {
+            Some(record) => self.put_record(key, encode_shared_record(&record)?, record, change.after),
             None => self.remove_record(key),
         }
         Ok(())
     }
 
-    fn put_record(&mut self, key: &Key, body: Vec<u8>, record: Record, entries: Entries) {
-        let stored = Stored::written(self.version, record, body.as_slice().into(), entries);
+    fn put_record(&mut self, key: &Key, body: Arc<[u8]>, record: Record, entries: Entries) {
+        let stored = Stored::written(self.version, record, Arc::clone(&body), entries);
         self.after.push((Address::Record(key.clone()), Some(Arc::new(stored))));
         self.put.push(record::Write::new(key, body));
     }
@@ -200,84 +189,75 @@ impl Plan {
     }
 
     /// Writes what changes of an execution and of what stands beside it.
-    fn save_row(&mut self, facts: &Facts, id: ExecutionId, wanted: RowChange, after: &AllEntries) -> Result<()> {
+    fn save_row(
+        &mut self,
+        facts: &Facts,
+        id: ExecutionId,
+        wanted: RowChange,
+        newborn: &HashSet<ExecutionId>,
+    ) -> Result<()> {
         let address = Address::Execution(id);
-        let stored = facts.get(&address).cloned().flatten();
-        let will_exist = wanted.execution.as_ref().map_or(stored.is_some(), Option::is_some);
-        if !will_exist {
-            return self.without_row(facts, id, wanted, after, stored.as_deref());
-        }
-        let mut row = match (&stored, wanted.execution) {
-            (_, Some(Some(record))) => {
-                let key = Key::execution(id);
-                let entries = after.of(&key);
-                self.move_entries(facts, &key, &entries);
-                let body = encode_record(&record)?.into();
-                let mut row = Stored::written(self.version, record, body, entries);
-                row.cells = stored.as_ref().map_or_else(|| new_cells(facts, id), |stored| stored.cells.clone());
+        let stored = facts.get(&address).and_then(Option::as_deref);
+        let RowChange { execution, cells } = wanted;
+        let mut row = match (stored, execution) {
+            (_, Some(Change { new: Some(record), before, after })) => {
+                self.move_entries(&Key::execution(id), &before, &after);
+                let body = encode_shared_record(&record)?;
+                let mut row = Stored::written(self.version, record, body, after);
+                row.cells = match stored {
+                    Some(stored) => stored.cells.clone(),
+                    None if newborn.contains(&id) => Default::default(),
+                    None => new_cells(facts, id),
+                };
                 row
             }
-            (Some(stored), _) => {
+            (Some(stored), None) => {
                 self.note_move(&Key::execution(id), stored.entries(), stored.entries());
                 stored.at_version(self.version)
             }
-            (None, _) => return Ok(()),
+            (_, Some(Change { new: None, .. })) | (None, None) => return self.without_row(id, cells, stored),
         };
-        for (satellite, new) in Satellite::ALL.into_iter().zip(wanted.cells) {
-            if let Some(new) = new {
-                let key = satellite.key(id);
-                let entries = after.of(&key);
-                self.move_entries(facts, &key, &entries);
-                self.place(satellite, &key, new, &mut row.cells[satellite as usize], entries)?;
+        for ((satellite, change), cell) in Satellite::ALL.into_iter().zip(cells).zip(&mut row.cells) {
+            if let Some(change) = change {
+                self.place(satellite, &satellite.key(id), change, cell)?;
             }
         }
-        let shadow = Shadow::of(row.entries());
-        match &stored {
+        match stored {
             Some(stored) => {
-                self.note_creation(id, stored, row.entries());
-                self.rows.update(id, stored.version, &row, shadow);
+                self.note_creation(id, stored.entries(), row.entries());
+                self.rows.update(id, stored.version, &row);
             }
-            None => {
-                let namespace = Creation::of(row.entries()).map(|creation| creation.namespace);
-                self.rows.add(id, &row, shadow, namespace);
-            }
+            None => self.rows.add(id, &row, namespace_of(row.entries())),
         }
         self.after.push((address, Some(Arc::new(row))));
         Ok(())
     }
 
     /// When an execution was created hardly ever changes.
-    fn note_creation(&mut self, id: ExecutionId, stored: &Stored, entries: &[Entry]) {
-        let (before, after) = (Creation::of(stored.entries()), Creation::of(entries));
-        if before != after {
-            before.into_iter().for_each(|creation| self.forgotten.push(id, creation));
-            after.into_iter().for_each(|creation| self.created.push(id, creation));
+    fn note_creation(&mut self, id: ExecutionId, before: &[Entry], after: &[Entry]) {
+        if creation(before) != creation(after) {
+            Creation::of(before).into_iter().for_each(|creation| self.forgotten.push(id, creation));
+            Creation::of(after).into_iter().for_each(|creation| self.created.push(id, creation));
         }
     }
 
     /// Puts a record into the column of its execution, or into a row of its own if it is large.
-    fn place(
-        &mut self,
-        satellite: Satellite,
-        key: &Key,
-        new: Option<Record>,
-        cell: &mut Cell,
-        entries: Entries,
-    ) -> Result<()> {
-        let was_elsewhere = *cell == Cell::Elsewhere;
-        *cell = match new {
+    fn place(&mut self, satellite: Satellite, key: &Key, change: Change, cell: &mut Cell) -> Result<()> {
+        self.move_entries(key, &change.before, &change.after);
+        let was_elsewhere = matches!(cell, Cell::Elsewhere);
+        *cell = match change.new {
             None => Cell::Absent,
             Some(record) => {
                 let body = encode_record(&record)?;
                 if body.len() > satellite.bytes_max() {
-                    self.put_record(key, body, record, entries);
+                    self.put_record(key, body.into(), record, change.after);
                     Cell::Elsewhere
                 } else {
-                    Cell::Here(body.into())
+                    Cell::written(record, body)
                 }
             }
         };
-        if was_elsewhere && *cell != Cell::Elsewhere {
+        if was_elsewhere && !matches!(cell, Cell::Elsewhere) {
             self.remove_record(key);
         }
         Ok(())
@@ -286,36 +266,33 @@ impl Plan {
     /// Removes an execution's row, if there is one; what stood beside it and stays gets a row of its own.
     fn without_row(
         &mut self,
-        facts: &Facts,
         id: ExecutionId,
-        wanted: RowChange,
-        after: &AllEntries,
+        cells: [Option<Change>; Satellite::ALL.len()],
         stored: Option<&Stored>,
     ) -> Result<()> {
-        for (satellite, new) in Satellite::ALL.into_iter().zip(wanted.cells) {
+        for (satellite, change) in Satellite::ALL.into_iter().zip(cells) {
             let key = satellite.key(id);
             let left = stored.map_or(&Cell::Absent, |stored| &stored.cells[satellite as usize]);
-            match (new, left) {
-                (Some(new), _) => self.save(facts, &key, new, after)?,
-                (None, Cell::Here(body)) => {
-                    self.put.push(record::Write::new(&key, body.to_vec()));
+            match (change, left) {
+                (Some(change), _) => self.save(&key, change)?,
+                (None, Cell::Here(held)) => {
+                    self.put.push(record::Write::new(&key, held.bytes().into()));
                     self.after.push((Address::Record(key), None));
                 }
                 (None, Cell::Absent | Cell::Elsewhere) => {}
             }
         }
         let Some(stored) = stored else { return Ok(()) };
-        self.move_entries(facts, &Key::execution(id), &Entries::default());
-        self.note_creation(id, stored, &[]);
+        self.move_entries(&Key::execution(id), stored.entries(), &Entries::default());
+        self.note_creation(id, stored.entries(), &[]);
         self.deleted.push(id);
         self.after.push((Address::Execution(id), None));
         Ok(())
     }
 
     /// Columns and keys carry their own entries; all others have rows.
-    fn move_entries(&mut self, facts: &Facts, key: &Key, after: &Entries) {
-        let before = changes::stored_entries(facts, key);
-        self.note_move(key, &before, after);
+    fn move_entries(&mut self, key: &Key, before: &Entries, after: &Entries) {
+        self.note_move(key, before, after);
         let come = |entry: &&Entry| !before.contains(entry);
         let due_at = after.iter().filter(|entry| awaited_at(entry).is_some()).filter(come).filter_map(awaited_at);
         self.news.due_at = due_at.chain(self.news.due_at).min();
@@ -365,8 +342,6 @@ impl Plan {
         let (mut executions, mut records) = (Vec::new(), Vec::new());
         for (address, version) in &*self.expected {
             match address {
-                // The update itself looks at the version.
-                Address::Execution(id) if self.rows.updates(*id) => {}
                 Address::Execution(id) => executions.push(execution::Seen::new(*id, *version)),
                 Address::Record(key) => records.push(record::Seen::new(key, *version)),
             }
@@ -394,11 +369,22 @@ fn numbered(places: &BTreeMap<Partition, bool>) -> (Vec<i32>, Vec<bool>) {
     places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip()
 }
 
-/// The execution in whose row a key stands, or looks for a place first.
-fn row_of(key: &Key) -> Option<ExecutionId> {
-    match Address::of(key) {
-        Address::Execution(id) => Some(id),
-        Address::Record(_) => None,
+/// In the order in which everybody writes.
+fn in_order<K: Ord, V>(changes: HashMap<K, V>) -> Vec<(K, V)> {
+    let mut changes: Vec<_> = changes.into_iter().collect();
+    changes.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    changes
+}
+
+/// The entry that says when an execution was created, and in which namespace.
+fn creation(entries: &[Entry]) -> Option<&Entry> {
+    entries.iter().find(|entry| matches!(entry.index, Index::CreatedIn(_)))
+}
+
+fn namespace_of(entries: &[Entry]) -> Option<Namespace> {
+    match &creation(entries)?.index {
+        Index::CreatedIn(namespace) => Some(namespace.clone()),
+        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
 use ff_engine::store::{Reach, Tx};
+use futures_util::future::try_join_all;
 
 use super::batch::{Batch, Decision, stored_key};
 use super::changes;
@@ -40,32 +41,29 @@ impl PostgresTx {
     }
 
     /// Learns everything about keys that is stored.
-    pub(super) async fn prepare(&self, keys: &[Key]) -> Result<()> {
-        self.batch.know(keys.iter().map(Address::of).collect()).await?;
-        self.batch.know(keys.iter().filter_map(|key| self.batch.own_row(key)).collect()).await
+    pub(super) async fn prepare<'k>(&self, keys: impl Iterator<Item = &'k Key> + Clone) -> Result<()> {
+        self.batch.know(keys.clone().map(Address::of)).await?;
+        self.batch.know(self.batch.own_rows(keys)).await
     }
 
     fn stands_beside(&self, key: &Key) -> bool {
         let row = |id| self.batch.fact(&Address::Execution(id));
         Satellite::of(key)
-            .is_some_and(|(id, satellite)| matches!(tables::beside(row(id).as_deref(), satellite), Beside::Bytes(_)))
+            .is_some_and(|(id, satellite)| matches!(tables::beside(row(id).as_deref(), satellite), Beside::Held(_)))
     }
 
     /// Learns what its writes take the place of.
     pub(super) async fn prepare_writes(&self) -> Result<()> {
-        let changed: Vec<Key> = self.decision.overlay.changes.keys().cloned().collect();
-        let replaced: Vec<Key> = changed.iter().filter(|key| changes::replaces(key)).cloned().collect();
-        self.prepare(&replaced).await?;
+        let changed = || self.decision.overlay.changes.keys().filter(|key| !self.batch.is_of_newborn(key));
+        self.prepare(changed().filter(|key| changes::replaces(key))).await?;
         // A new row must not hide what was stored beside it without one.
-        let beside: Vec<Key> = changed
-            .iter()
-            .filter_map(|key| match key.name {
-                Name::Execution(id) if self.batch.fact(&Address::Execution(id)).is_none() => Some(id),
-                _ => None,
-            })
-            .flat_map(|id| Satellite::ALL.map(|satellite| satellite.key(id)))
-            .collect();
-        self.prepare(&beside).await
+        let new_row = |key: &Key| match key.name {
+            Name::Execution(id) if self.batch.fact(&Address::Execution(id)).is_none() => Some(id),
+            _ => None,
+        };
+        let beside: Vec<Key> =
+            changed().filter_map(new_row).flat_map(|id| Satellite::ALL.map(|satellite| satellite.key(id))).collect();
+        self.prepare(beside.iter()).await
     }
 
     async fn fetch(&mut self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
@@ -80,15 +78,17 @@ impl PostgresTx {
     }
 
     fn known(&mut self, keys: &[Key], missing: &mut Vec<Address>) -> Result<Vec<Option<Record>>> {
-        keys.iter()
-            .map(|key| match self.own(key) {
-                Some(change) => Ok(change),
+        let mut found = Vec::with_capacity(keys.len());
+        for key in keys {
+            found.push(match self.own(key) {
+                Some(change) => change,
                 None => {
-                    self.decision.keys.insert(key.clone());
-                    self.batch.look(key, missing)
+                    self.decision.keys.push(key.clone());
+                    self.batch.look(key, missing)?
                 }
-            })
-            .collect()
+            });
+        }
+        Ok(found)
     }
 
     /// What this operation itself wants a key to hold, if it wants anything.
@@ -101,8 +101,9 @@ impl PostgresTx {
 
     /// Own writes over those that were decided before.
     fn overlay(&self) -> Overlay {
-        let mut changes: BTreeMap<Key, Option<Record>> =
-            self.batch.with_accepted(|accepted| accepted.overlay.changes.clone());
+        let mut changes: BTreeMap<Key, Option<Record>> = self
+            .batch
+            .with_accepted(|accepted| accepted.changes.each().map(|(key, change)| (key, change.new.clone())).collect());
         changes.extend(self.decision.overlay.changes.clone());
         Overlay { changes, events: Vec::new() }
     }
@@ -110,7 +111,7 @@ impl PostgresTx {
     async fn scan(&mut self, index: &Index, bounds: &Bounds) -> Result<Vec<Record>> {
         let Some(owner) = index.owner() else { return Err(EngineError::Bug(BugKind::DanglingReference)) };
         // Its owner first: a range that is read later than the owner's version is at least as new.
-        self.prepare(std::slice::from_ref(&owner)).await?;
+        self.prepare(std::iter::once(&owner)).await?;
         self.decision.ranges.insert(index.clone());
         let overlay = self.overlay();
         let found = if self.batch.is_newborn(&Address::of(&owner)) {
@@ -123,7 +124,7 @@ impl PostgresTx {
         };
         let mut records = Vec::with_capacity(found.len());
         for Entered { position, key, .. } in found {
-            self.decision.keys.insert(key.clone());
+            self.decision.keys.push(key.clone());
             records.extend(self.batch.stored(&key)?.map(|record| (position, record)));
         }
         Ok(overlay.merge(index, bounds, records))
@@ -136,42 +137,44 @@ impl PostgresTx {
             && let Some((position, key)) = range.first
             && bounds.contains(&position)
         {
-            self.prepare(std::slice::from_ref(&key)).await?;
+            self.prepare(std::iter::once(&key)).await?;
             if self.stands_beside(&key) {
                 let at = if bounds.reverse { page.len() } else { 0 };
                 page.insert(at, Entered { position, key, along: Along::Nothing });
                 page.truncate(bounds.limit);
             }
         }
-        let keys: Vec<Key> = page.iter().map(|entered| entered.key.clone()).collect();
-        self.prepare(&keys).await?;
+        self.prepare(page.iter().map(|entered| &entered.key)).await?;
         Ok(page)
     }
 
     async fn look_up(&mut self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-        let this = &*self;
-        let lists = indexes.iter().map(|index| async move {
-            let (heads, is_mirrored) = this.batch.heads(index, bounds).await?;
-            let rows = heads.iter().map(|head| Address::of(&head.key)).collect();
-            if is_mirrored {
-                this.batch.know_listed(rows).await?;
-            } else {
-                // No commit makes sure of what is listed.
-                this.batch.know_anew(rows).await?;
-            }
-            let keys: Vec<Key> = heads.iter().map(|head| head.key.clone()).collect();
-            this.prepare(&keys).await?;
-            let mut listed = Vec::with_capacity(heads.len());
-            for Entered { position, key, .. } in heads {
-                if let Some(record) = this.batch.stored(&key)? {
-                    listed.push(Listed { index: index.clone(), position, record });
-                }
-            }
-            Ok::<_, EngineError>((listed, is_mirrored))
-        });
-        let lists = futures_util::future::try_join_all(lists).await?;
+        let lists = match indexes {
+            [index] => vec![self.listed(index, bounds).await?],
+            _ => try_join_all(indexes.iter().map(|index| self.listed(index, bounds))).await?,
+        };
         self.decision.saw_mirror |= lists.iter().any(|(_, is_mirrored)| *is_mirrored);
         Ok(merge_listed(lists.into_iter().map(|(listed, _)| listed).collect(), bounds))
+    }
+
+    /// What stands at the head of an index, and whether that is only known, not read.
+    async fn listed(&self, index: &Index, bounds: &Bounds) -> Result<(Vec<Listed>, bool)> {
+        let (heads, is_mirrored) = self.batch.heads(index, bounds).await?;
+        let rows = heads.iter().map(|head| Address::of(&head.key));
+        if is_mirrored {
+            self.batch.know_listed(rows).await?;
+        } else {
+            // No commit makes sure of what is listed.
+            self.batch.know_anew(rows).await?;
+        }
+        self.prepare(heads.iter().map(|head| &head.key)).await?;
+        let mut listed = Vec::with_capacity(heads.len());
+        for Entered { position, key, .. } in heads {
+            if let Some(record) = self.batch.stored(&key)? {
+                listed.push(Listed { index: index.clone(), position, record });
+            }
+        }
+        Ok((listed, is_mirrored))
     }
 }
 

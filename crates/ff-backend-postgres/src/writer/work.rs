@@ -50,7 +50,7 @@ impl<O: Op> Transaction<O> {
     async fn decide(&self, batch: Arc<Batch>) -> (Result<Result<O::Out>, Panic>, PostgresTx) {
         let mut tx = PostgresTx::new(batch, self.op.reach());
         let run = async {
-            tx.prepare(&self.op.prefetch()).await?;
+            tx.prepare(self.op.prefetch().iter()).await?;
             let out = self.op.run(&mut tx).await?;
             tx.prepare_writes().await?;
             Ok(out)

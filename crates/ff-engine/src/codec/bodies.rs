@@ -4,6 +4,7 @@
 //! Those of all others are written by name.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use ff_core::error::ValidationKind;
 use ff_core::{EngineError, Result};
@@ -19,20 +20,23 @@ thread_local! {
     static DRAFT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-fn written(write: impl FnOnce(&mut Vec<u8>) -> std::result::Result<(), rmp_serde::encode::Error>) -> Result<Vec<u8>> {
+type Written = std::result::Result<(), rmp_serde::encode::Error>;
+
+/// The bytes that are written, in whatever holds them.
+fn written<B: for<'b> From<&'b [u8]>>(write: impl FnOnce(&mut Vec<u8>) -> Written) -> Result<B> {
     DRAFT.with_borrow_mut(|draft| {
         draft.clear();
         write(draft).map_err(|error| unwritable(&error))?;
-        Ok(draft.to_vec())
+        Ok(B::from(draft.as_slice()))
     })
 }
 
-fn by_position<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    written(|draft| value.serialize(&mut rmp_serde::Serializer::new(draft)))
+fn by_position<T: Serialize>(value: &T, draft: &mut Vec<u8>) -> Written {
+    value.serialize(&mut rmp_serde::Serializer::new(draft))
 }
 
-fn by_name<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    written(|draft| value.serialize(&mut rmp_serde::Serializer::new(draft).with_struct_map()))
+fn by_name<T: Serialize>(value: &T, draft: &mut Vec<u8>) -> Written {
+    value.serialize(&mut rmp_serde::Serializer::new(draft).with_struct_map())
 }
 
 fn unwritable(error: &rmp_serde::encode::Error) -> EngineError {
@@ -49,14 +53,10 @@ fn read<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T> {
 
 macro_rules! kinds {
     (by_position { $($hot:ident $(= $hot_name:ident)?),+ $(,)? } by_name { $($cold:ident = $cold_name:ident),+ $(,)? }) => {
-        /// The bytes of a record; its key tells its kind.
-        ///
-        /// # Errors
-        /// `InvalidInput` when a value has no stored form.
-        pub fn encode_record(record: &Record) -> Result<Vec<u8>> {
+        fn write_record(record: &Record, draft: &mut Vec<u8>) -> Written {
             match record {
-                $(Record::$hot(record) => by_position(&**record),)+
-                $(Record::$cold(record) => by_name(&**record),)+
+                $(Record::$hot(record) => by_position(&**record, draft),)+
+                $(Record::$cold(record) => by_name(&**record, draft),)+
             }
         }
 
@@ -87,12 +87,28 @@ kinds! {
     }
 }
 
+/// The bytes of a record; its key tells its kind.
+///
+/// # Errors
+/// `InvalidInput` when a value has no stored form.
+pub fn encode_record(record: &Record) -> Result<Vec<u8>> {
+    written(|draft| write_record(record, draft))
+}
+
+/// The bytes of a record that several hold.
+///
+/// # Errors
+/// `InvalidInput` when a value has no stored form.
+pub fn encode_shared_record(record: &Record) -> Result<Arc<[u8]>> {
+    written(|draft| write_record(record, draft))
+}
+
 /// The bytes of an event.
 ///
 /// # Errors
 /// `InvalidInput` when a value has no stored form.
 pub fn encode_event(event: &Event) -> Result<Vec<u8>> {
-    by_position(event)
+    written(|draft| by_position(event, draft))
 }
 
 /// The event of such bytes.

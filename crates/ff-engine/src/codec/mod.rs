@@ -8,7 +8,7 @@ mod keys;
 mod parts;
 mod ranges;
 
-pub use bodies::{decode_event, decode_record, encode_event, encode_record};
+pub use bodies::{decode_event, decode_record, encode_event, encode_record, encode_shared_record};
 pub use indexes::{encode_index, encode_queue};
 pub use keys::{decode_key, encode_key, key_prefix};
 pub use ranges::KeyRange;

@@ -80,8 +80,13 @@ macro_rules! records {
             #[must_use]
             pub fn entries(&self) -> Vec<Entry> {
                 let mut out = Vec::new();
-                match self { $(Self::$name(record) => record.entries(&mut out)),+ }
+                self.add_entries(&mut out);
                 out
+            }
+
+            /// Adds where it stands to what is there already.
+            pub fn add_entries(&self, out: &mut Vec<Entry>) {
+                match self { $(Self::$name(record) => record.entries(out)),+ }
             }
 
             /// Who may want to know that it was written.
