@@ -83,17 +83,15 @@ CREATE TABLE flowfabric.record (
   autovacuum_vacuum_cost_delay=0
 );
 
-CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (created_at, partition DESC, uuid DESC);
-
-CREATE INDEX created_order_in ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC);
+CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC);
 
 CREATE INDEX execution_eligible ON flowfabric.execution USING btree (queue, rank, partition, uuid) WHERE (queue IS NOT NULL);
 
 CREATE INDEX execution_eligible_in ON flowfabric.execution USING btree (partition, lane, rank, uuid) WHERE (queue IS NOT NULL);
 
-CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WHERE (kind IS NOT NULL);
+CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WHERE ((kind IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
 
-CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WHERE (lane IS NOT NULL);
+CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WHERE ((lane IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
 
 CREATE INDEX execution_lease_expiry ON flowfabric.execution USING btree (lease_expires_at, partition, uuid) WHERE (lease_expires_at IS NOT NULL);
 

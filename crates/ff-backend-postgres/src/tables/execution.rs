@@ -100,26 +100,20 @@ pub(crate) fn load(ids: &[ExecutionId]) -> Step {
     .with(uuids)
 }
 
+/// Brings the rows of executions to a list of something else.
+const JOIN_ROWS: &str = "JOIN {s}.execution e ON e.partition = i.partition AND e.uuid = i.uuid";
+
 /// What stands in an index, with as much of the rows as is wanted.
 pub(crate) fn list(columns: &Columns, bounds: &Bounds, bring: Bring) -> Step {
-    let (number, table) = (columns.number(), columns.table);
-    let mut query = Query::new(match (bring, table) {
-        (Bring::Nothing, _) => format!("SELECT {number}, i.partition, i.uuid FROM {{s}}.{table} i"),
-        (Bring::Versions, "execution") => {
-            format!("SELECT {number}, i.partition, i.uuid, i.version FROM {{s}}.execution i")
-        }
-        (Bring::Versions, _) => format!(
-            "SELECT {number}, i.partition, i.uuid, e.version FROM {{s}}.{table} i
-             JOIN {{s}}.execution e ON e.partition = i.partition AND e.uuid = i.uuid"
-        ),
-        (Bring::Rows, "execution") => format!("SELECT {number}, {} FROM {{s}}.execution i", row_columns("i")),
-        (Bring::Rows, _) => format!(
-            "SELECT {number}, {} FROM {{s}}.{table} i
-             JOIN {{s}}.execution e ON e.partition = i.partition AND e.uuid = i.uuid",
-            row_columns("e")
-        ),
-    });
-    columns.select(&mut query, bounds);
+    let has_rows = columns.table == "execution";
+    let rows = if has_rows { "i" } else { "e" };
+    let (wanted, join) = match bring {
+        Bring::Nothing => ("i.partition, i.uuid".to_owned(), ""),
+        Bring::Versions => (format!("i.partition, i.uuid, {rows}.version"), JOIN_ROWS),
+        Bring::Rows => (row_columns(rows), JOIN_ROWS),
+    };
+    let mut query = Query::new(format!("SELECT {}, {wanted}", columns.number()));
+    columns.select(&mut query, if has_rows { "" } else { join }, bounds);
     Step::new(query.sql).with_all(query.values)
 }
 
@@ -139,8 +133,7 @@ pub(crate) fn entered(row: &Row, bring: Bring) -> Result<Entered> {
 
 /// How many stand in an index.
 pub(crate) fn count(columns: &Columns) -> Step {
-    let mut query = Query::new(format!("SELECT count(*) FROM {{s}}.{} i", columns.table));
-    columns.filter(&mut query);
+    let query = columns.count();
     Step::new(query.sql).with_all(query.values)
 }
 
