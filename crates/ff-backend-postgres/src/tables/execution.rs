@@ -192,31 +192,10 @@ struct Write {
     tags: Option<Bytes>,
 }
 
-/// Rows to be written.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
-    /// How many of them are new.
-    added: i32,
-    updated: HashSet<ExecutionId>,
-    writes: Vec<Write>,
-}
-
-impl Rows {
-    /// Adds a row that enters the order of creation, if its namespace is known.
-    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, shadow: Shadow, namespace: Option<String>) {
-        self.added += 1;
-        self.push(id, Stored::NO_VERSION, namespace, stored, shadow);
-    }
-
-    /// Writes a row in place of what has this version.
-    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored, shadow: Shadow) {
-        self.updated.insert(id);
-        self.push(id, old_version, None, stored, shadow);
-    }
-
-    fn push(&mut self, id: ExecutionId, old_version: i64, namespace: Option<String>, stored: &Stored, shadow: Shadow) {
+impl Write {
+    fn new(id: ExecutionId, old_version: i64, namespace: Option<String>, stored: &Stored, shadow: Shadow) -> Self {
         let cell = |satellite: Satellite| stored.cells[satellite as usize].column();
-        self.writes.push(Write {
+        Self {
             partition: i32::from(id.partition().index()),
             uuid: id.uuid(),
             old_version,
@@ -238,7 +217,28 @@ impl Rows {
             payload: cell(Satellite::Payload),
             outcome: cell(Satellite::Outcome),
             tags: cell(Satellite::Tags),
-        });
+        }
+    }
+}
+
+/// Rows to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    updated: HashSet<ExecutionId>,
+    changed: Vec<Write>,
+    added: Vec<Write>,
+}
+
+impl Rows {
+    /// Adds a row that enters the order of creation, if its namespace is known.
+    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, shadow: Shadow, namespace: Option<String>) {
+        self.added.push(Write::new(id, Stored::NO_VERSION, namespace, stored, shadow));
+    }
+
+    /// Writes a row in place of what has this version.
+    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored, shadow: Shadow) {
+        self.updated.insert(id);
+        self.changed.push(Write::new(id, old_version, None, stored, shadow));
     }
 
     /// Whether a row that exists is written.
@@ -248,7 +248,7 @@ impl Rows {
 
     /// Gives them to a call of `commit`.
     pub(crate) fn parameters(self, step: Step) -> Step {
-        step.with(self.added).with(self.writes)
+        step.with(self.changed).with(self.added)
     }
 }
 
