@@ -83,21 +83,21 @@ CREATE TABLE flowfabric.record (
   autovacuum_vacuum_cost_delay=0
 );
 
-CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC);
+CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off);
 
-CREATE INDEX execution_eligible ON flowfabric.execution USING btree (queue, rank, partition, uuid) WHERE (queue IS NOT NULL);
+CREATE INDEX execution_eligible ON flowfabric.execution USING btree (queue, rank, partition, uuid) WITH (deduplicate_items=off) WHERE (queue IS NOT NULL);
 
-CREATE INDEX execution_eligible_in ON flowfabric.execution USING btree (partition, lane, rank, uuid) WHERE (queue IS NOT NULL);
+CREATE INDEX execution_eligible_in ON flowfabric.execution USING btree (partition, lane, rank, uuid) WITH (deduplicate_items=off) WHERE (queue IS NOT NULL);
 
-CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WHERE ((kind IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
+CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((kind IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
 
-CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WHERE ((lane IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
+CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((lane IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
 
-CREATE INDEX execution_lease_expiry ON flowfabric.execution USING btree (lease_expires_at, partition, uuid) WHERE (lease_expires_at IS NOT NULL);
+CREATE INDEX execution_lease_expiry ON flowfabric.execution USING btree (lease_expires_at, partition, uuid) WITH (deduplicate_items=off) WHERE (lease_expires_at IS NOT NULL);
 
-CREATE INDEX execution_terminal ON flowfabric.execution USING btree (sweep_from, partition, uuid) WHERE (sweep_from IS NOT NULL);
+CREATE INDEX execution_terminal ON flowfabric.execution USING btree (sweep_from, partition, uuid) WITH (deduplicate_items=off) WHERE (sweep_from IS NOT NULL);
 
-CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partition, lane, completed_at, uuid) WHERE (completed_at IS NOT NULL);
+CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partition, lane, completed_at, uuid) WITH (deduplicate_items=off) WHERE (completed_at IS NOT NULL);
 
 CREATE SEQUENCE flowfabric.event_sequence AS bigint START 1 INCREMENT 1 CACHE 1;
 

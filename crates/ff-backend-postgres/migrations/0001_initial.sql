@@ -48,15 +48,22 @@ CREATE TABLE {schema}.execution (
 -- Within the same moment entries stand in order of partition and uuid. Lists that show the newest first are read backwards, so that
 -- new entries go to the end. Executions that are worked on are no more than there are leases, and come and go: lists of them are found
 -- among those. The conditions must be found in the statements as they stand here, or their lists are not read from these indexes.
-CREATE INDEX execution_eligible ON {schema}.execution (queue, rank, partition, uuid) WHERE queue IS NOT NULL;
-CREATE INDEX execution_eligible_in ON {schema}.execution (partition, lane, rank, uuid) WHERE queue IS NOT NULL;
+--
+-- Each entry ends with an id, so that looking for equal ones whenever a page is full would be in vain.
+CREATE INDEX execution_eligible ON {schema}.execution (queue, rank, partition, uuid) WITH (deduplicate_items = off)
+  WHERE queue IS NOT NULL;
+CREATE INDEX execution_eligible_in ON {schema}.execution (partition, lane, rank, uuid) WITH (deduplicate_items = off)
+  WHERE queue IS NOT NULL;
 CREATE INDEX execution_lane_state ON {schema}.execution (lane, state, created_at, partition DESC, uuid DESC)
-  WHERE lane IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
+  WITH (deduplicate_items = off) WHERE lane IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
 CREATE INDEX execution_kind_state ON {schema}.execution (kind, state, created_at, partition DESC, uuid DESC)
-  WHERE kind IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
-CREATE INDEX execution_lease_expiry ON {schema}.execution (lease_expires_at, partition, uuid) WHERE lease_expires_at IS NOT NULL;
-CREATE INDEX execution_terminal_in ON {schema}.execution (partition, lane, completed_at, uuid) WHERE completed_at IS NOT NULL;
-CREATE INDEX execution_terminal ON {schema}.execution (sweep_from, partition, uuid) WHERE sweep_from IS NOT NULL;
+  WITH (deduplicate_items = off) WHERE kind IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
+CREATE INDEX execution_lease_expiry ON {schema}.execution (lease_expires_at, partition, uuid) WITH (deduplicate_items = off)
+  WHERE lease_expires_at IS NOT NULL;
+CREATE INDEX execution_terminal_in ON {schema}.execution (partition, lane, completed_at, uuid) WITH (deduplicate_items = off)
+  WHERE completed_at IS NOT NULL;
+CREATE INDEX execution_terminal ON {schema}.execution (sweep_from, partition, uuid) WITH (deduplicate_items = off)
+  WHERE sweep_from IS NOT NULL;
 
 -- When executions were created. Apart from them because this never changes while they do: each new version of a row is entered into
 -- all indexes of its table again. Lists across namespaces are merged from those of each.
@@ -71,7 +78,8 @@ CREATE TABLE {schema}.created (
   autovacuum_vacuum_cost_delay = 0
 );
 
-CREATE UNIQUE INDEX created_order ON {schema}.created (namespace, created_at, partition DESC, uuid DESC);
+CREATE UNIQUE INDEX created_order ON {schema}.created (namespace, created_at, partition DESC, uuid DESC)
+  WITH (deduplicate_items = off);
 
 -- Every other record. A key that is too long for an index is stood for by its beginning and a digest, and kept whole beside.
 CREATE TABLE {schema}.record (
