@@ -139,15 +139,25 @@ impl Columns {
                 query.push(&format!(") i {join}"), []);
             }
             Spread::Namespaces => {
-                query.push(&format!("({NAMESPACES} SELECT i.* FROM n CROSS JOIN LATERAL "), []);
+                query.push(&format!("({NAMESPACES} "), []);
                 // What a join would drop must not count towards the limit.
-                let filter = if join.is_empty() { NAMESPACE } else { NAMESPACE_WITH_ROWS };
-                self.part(query, filter, bounds);
-                query.push(" i", []);
-                self.order(query, bounds);
+                self.merged(query, if join.is_empty() { NAMESPACE } else { NAMESPACE_WITH_ROWS }, bounds);
                 query.push(&format!(") i {join}"), []);
             }
         }
+        self.order(query, bounds);
+    }
+
+    /// The first ones of all namespaces. They can only be in those whose own first ones are among the first, so no more is read than as many
+    /// from as many namespaces as are wanted, however many there are.
+    fn merged(&self, query: &mut Query, filter: &str, bounds: &Bounds) {
+        query.push("SELECT i.* FROM (SELECT n.namespace FROM n CROSS JOIN LATERAL ", []);
+        self.part(query, filter, &Bounds { limit: bounds.limit.min(1), ..bounds.clone() });
+        query.push(" i", []);
+        self.order(query, bounds);
+        query.push(") n CROSS JOIN LATERAL ", []);
+        self.part(query, filter, bounds);
+        query.push(" i", []);
         self.order(query, bounds);
     }
 
