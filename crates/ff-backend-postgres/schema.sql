@@ -83,35 +83,31 @@ CREATE TABLE flowfabric.record (
   autovacuum_vacuum_cost_delay=0
 );
 
-CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (created_at, partition DESC, uuid DESC);
+CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off);
 
-CREATE INDEX created_order_in ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC);
+CREATE INDEX execution_eligible ON flowfabric.execution USING btree (queue, rank, partition, uuid) WITH (deduplicate_items=off) WHERE (queue IS NOT NULL);
 
-CREATE INDEX execution_eligible ON flowfabric.execution USING btree (queue, rank, partition, uuid) WHERE (queue IS NOT NULL);
+CREATE INDEX execution_eligible_in ON flowfabric.execution USING btree (partition, lane, rank, uuid) WITH (deduplicate_items=off) WHERE (queue IS NOT NULL);
 
-CREATE INDEX execution_eligible_in ON flowfabric.execution USING btree (partition, lane, rank, uuid) WHERE (queue IS NOT NULL);
+CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((kind IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
 
-CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WHERE (kind IS NOT NULL);
+CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((lane IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
 
-CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WHERE (lane IS NOT NULL);
+CREATE INDEX execution_lease_expiry ON flowfabric.execution USING btree (lease_expires_at, partition, uuid) WITH (deduplicate_items=off) WHERE (lease_expires_at IS NOT NULL);
 
-CREATE INDEX execution_lease_expiry ON flowfabric.execution USING btree (lease_expires_at, partition, uuid) WHERE (lease_expires_at IS NOT NULL);
+CREATE INDEX execution_terminal ON flowfabric.execution USING btree (sweep_from, partition, uuid) WITH (deduplicate_items=off) WHERE (sweep_from IS NOT NULL);
 
-CREATE INDEX execution_terminal ON flowfabric.execution USING btree (sweep_from, partition, uuid) WHERE (sweep_from IS NOT NULL);
-
-CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partition, lane, completed_at, uuid) WHERE (completed_at IS NOT NULL);
+CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partition, lane, completed_at, uuid) WITH (deduplicate_items=off) WHERE (completed_at IS NOT NULL);
 
 CREATE SEQUENCE flowfabric.event_sequence AS bigint START 1 INCREMENT 1 CACHE 1;
 
-CREATE OR REPLACE FUNCTION flowfabric.commit(places integer[], shared boolean[], waits boolean, executions flowfabric.execution_seen[], records flowfabric.record_seen[], new_version bigint, added integer, rows flowfabric.execution_write[], puts flowfabric.record_write[], events flowfabric.event_write[])
+CREATE OR REPLACE FUNCTION flowfabric.commit(places integer[], shared boolean[], waits boolean, executions flowfabric.execution_seen[], records flowfabric.record_seen[], new_version bigint, changed flowfabric.execution_write[], added flowfabric.execution_write[], puts flowfabric.record_write[], events flowfabric.event_write[])
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
 DECLARE
   space     constant integer := '"flowfabric"'::pg_catalog.regnamespace::pg_catalog.oid::integer;
-  kept      constant integer := pg_catalog.cardinality(rows) - added;
   execution "flowfabric".execution_seen;
-  record    "flowfabric".record_seen;
   actual    bigint;
   reached   bigint;
   written   integer;
@@ -119,7 +115,7 @@ DECLARE
 BEGIN
   taken := "flowfabric".take(places, shared, waits) IS NOT NULL;
 
-  -- One lookup by primary key after the other: for a few of them that is many times faster than one statement about all.
+  -- Executions are few and often none, records are often several: a statement costs more than a lookup.
   FOREACH execution IN ARRAY executions LOOP
     SELECT stored.version INTO actual FROM "flowfabric".execution AS stored
     WHERE stored.partition = execution.partition AND stored.uuid = execution.uuid;
@@ -127,34 +123,35 @@ BEGIN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END LOOP;
-  FOREACH record IN ARRAY records LOOP
-    SELECT stored.version INTO actual FROM "flowfabric".record AS stored WHERE stored.key = record.key;
-    IF COALESCE(actual, 0) IS DISTINCT FROM record.version THEN
-      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
-    END IF;
-  END LOOP;
-
-  IF kept > 0 THEN
-    UPDATE "flowfabric".execution AS e SET version = new_version, lane = w.lane, kind = w.kind, state = w.state, queue = w.queue,
-      rank = w.rank, created_at = w.created_at, lease_expires_at = w.lease_expires_at, completed_at = w.completed_at,
-      sweep_from = w.sweep_from, body = w.body, definition = w.definition, first_attempt = w.first_attempt,
-      first_stream = w.first_stream, claim_grant = w.claim_grant, payload = w.payload, outcome = w.outcome, tags = w.tags
-    FROM pg_catalog.unnest(rows) AS w
-    WHERE w.old_version <> 0 AND e.partition = w.partition AND e.uuid = w.uuid AND e.version = w.old_version;
-    GET DIAGNOSTICS written = ROW_COUNT;
-    IF written <> kept THEN
+  IF pg_catalog.cardinality(records) > 0 THEN
+    PERFORM FROM pg_catalog.unnest(records) AS seen LEFT JOIN "flowfabric".record AS stored ON stored.key = seen.key
+    WHERE COALESCE(stored.version, 0) <> seen.version;
+    IF FOUND THEN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END IF;
 
-  IF added > 0 THEN
+  IF pg_catalog.cardinality(changed) > 0 THEN
+    UPDATE "flowfabric".execution AS e SET version = new_version, lane = w.lane, kind = w.kind, state = w.state, queue = w.queue,
+      rank = w.rank, created_at = w.created_at, lease_expires_at = w.lease_expires_at, completed_at = w.completed_at,
+      sweep_from = w.sweep_from, body = w.body, definition = w.definition, first_attempt = w.first_attempt,
+      first_stream = w.first_stream, claim_grant = w.claim_grant, payload = w.payload, outcome = w.outcome, tags = w.tags
+    FROM pg_catalog.unnest(changed) AS w
+    WHERE e.partition = w.partition AND e.uuid = w.uuid AND e.version = w.old_version;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written <> pg_catalog.cardinality(changed) THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END IF;
+
+  IF pg_catalog.cardinality(added) > 0 THEN
     INSERT INTO "flowfabric".execution (partition, uuid, version, lane, kind, state, queue, rank, created_at, lease_expires_at, completed_at,
       sweep_from, body, definition, first_attempt, first_stream, claim_grant, payload, outcome, tags)
     SELECT w.partition, w.uuid, new_version, w.lane, w.kind, w.state, w.queue, w.rank, w.created_at, w.lease_expires_at, w.completed_at,
       w.sweep_from, w.body, w.definition, w.first_attempt, w.first_stream, w.claim_grant, w.payload, w.outcome, w.tags
-    FROM pg_catalog.unnest(rows) AS w WHERE w.old_version = 0;
+    FROM pg_catalog.unnest(added) AS w;
     INSERT INTO "flowfabric".created (created_at, partition, uuid, namespace)
-    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(rows) AS w WHERE w.namespace IS NOT NULL;
+    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(added) AS w WHERE w.namespace IS NOT NULL;
   END IF;
 
   IF pg_catalog.cardinality(puts) > 0 THEN
@@ -166,7 +163,7 @@ BEGIN
   -- Who reads the log looks for these locks to stay behind the transactions that still write it. The number says that all events of this
   -- transaction come after it. It is in place before the first of them gets its own, and goes away after the commit is visible.
   IF pg_catalog.cardinality(events) > 0 THEN
-    SELECT CASE WHEN numbers.is_called THEN numbers.last_value ELSE 0 END INTO reached FROM "flowfabric".event_sequence AS numbers;
+    reached := COALESCE(pg_catalog.pg_sequence_last_value('"flowfabric".event_sequence'), 0);
     taken := pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer) IS NOT NULL;
     INSERT INTO "flowfabric".event (sequence, at, count, bodies)
     SELECT pg_catalog.nextval('"flowfabric".event_sequence'), w.at, w.count, w.bodies FROM pg_catalog.unnest(events) AS w;

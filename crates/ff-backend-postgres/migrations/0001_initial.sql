@@ -46,17 +46,27 @@ CREATE TABLE {schema}.execution (
 );
 
 -- Within the same moment entries stand in order of partition and uuid. Lists that show the newest first are read backwards, so that
--- new entries go to the end.
-CREATE INDEX execution_eligible ON {schema}.execution (queue, rank, partition, uuid) WHERE queue IS NOT NULL;
-CREATE INDEX execution_eligible_in ON {schema}.execution (partition, lane, rank, uuid) WHERE queue IS NOT NULL;
-CREATE INDEX execution_lane_state ON {schema}.execution (lane, state, created_at, partition DESC, uuid DESC) WHERE lane IS NOT NULL;
-CREATE INDEX execution_kind_state ON {schema}.execution (kind, state, created_at, partition DESC, uuid DESC) WHERE kind IS NOT NULL;
-CREATE INDEX execution_lease_expiry ON {schema}.execution (lease_expires_at, partition, uuid) WHERE lease_expires_at IS NOT NULL;
-CREATE INDEX execution_terminal_in ON {schema}.execution (partition, lane, completed_at, uuid) WHERE completed_at IS NOT NULL;
-CREATE INDEX execution_terminal ON {schema}.execution (sweep_from, partition, uuid) WHERE sweep_from IS NOT NULL;
+-- new entries go to the end. Executions that are worked on are no more than there are leases, and come and go: lists of them are found
+-- among those. The conditions must be found in the statements as they stand here, or their lists are not read from these indexes.
+--
+-- Each entry ends with an id, so that looking for equal ones whenever a page is full would be in vain.
+CREATE INDEX execution_eligible ON {schema}.execution (queue, rank, partition, uuid) WITH (deduplicate_items = off)
+  WHERE queue IS NOT NULL;
+CREATE INDEX execution_eligible_in ON {schema}.execution (partition, lane, rank, uuid) WITH (deduplicate_items = off)
+  WHERE queue IS NOT NULL;
+CREATE INDEX execution_lane_state ON {schema}.execution (lane, state, created_at, partition DESC, uuid DESC)
+  WITH (deduplicate_items = off) WHERE lane IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
+CREATE INDEX execution_kind_state ON {schema}.execution (kind, state, created_at, partition DESC, uuid DESC)
+  WITH (deduplicate_items = off) WHERE kind IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
+CREATE INDEX execution_lease_expiry ON {schema}.execution (lease_expires_at, partition, uuid) WITH (deduplicate_items = off)
+  WHERE lease_expires_at IS NOT NULL;
+CREATE INDEX execution_terminal_in ON {schema}.execution (partition, lane, completed_at, uuid) WITH (deduplicate_items = off)
+  WHERE completed_at IS NOT NULL;
+CREATE INDEX execution_terminal ON {schema}.execution (sweep_from, partition, uuid) WITH (deduplicate_items = off)
+  WHERE sweep_from IS NOT NULL;
 
 -- When executions were created. Apart from them because this never changes while they do: each new version of a row is entered into
--- all indexes of its table again.
+-- all indexes of its table again. Lists across namespaces are merged from those of each.
 CREATE TABLE {schema}.created (
   created_at bigint NOT NULL,
   partition  integer NOT NULL,
@@ -68,8 +78,8 @@ CREATE TABLE {schema}.created (
   autovacuum_vacuum_cost_delay = 0
 );
 
-CREATE UNIQUE INDEX created_order ON {schema}.created (created_at, partition DESC, uuid DESC);
-CREATE INDEX created_order_in ON {schema}.created (namespace, created_at, partition DESC, uuid DESC);
+CREATE UNIQUE INDEX created_order ON {schema}.created (namespace, created_at, partition DESC, uuid DESC)
+  WITH (deduplicate_items = off);
 
 -- Every other record. A key that is too long for an index is stood for by its beginning and a digest, and kept whole beside.
 CREATE TABLE {schema}.record (
@@ -142,8 +152,7 @@ $take$;
 CREATE TYPE {schema}.execution_seen AS (partition integer, uuid uuid, version bigint);
 CREATE TYPE {schema}.record_seen AS (key bytea, version bigint);
 
--- A row of an execution to be written. With an old version of 0 it is new, otherwise the stored one must still have it. A namespace says that
--- it enters the order of creation.
+-- A row of an execution to be written. A namespace says that a new one enters the order of creation.
 CREATE TYPE {schema}.execution_write AS (
   partition        integer,
   uuid             uuid,
@@ -172,7 +181,8 @@ CREATE TYPE {schema}.event_write AS (at bigint, count integer, bodies bytea);
 
 -- The writes of a commit, or most of them: takes its locks, checks that nothing it read has changed, writes, and tells the time in
 -- milliseconds since 1970 by the clock of the server. Raises FF001 when something has changed. Runs at READ COMMITTED, where each statement
--- sees what is committed when it begins; so the checks see what the owners of the locks left. `added` rows of executions are new.
+-- sees what is committed when it begins; so the checks see what the owners of the locks left. Rows of executions that are `changed` have the
+-- old version that they name, those that are `added` must not exist.
 CREATE FUNCTION {schema}.commit(
   places      integer[],
   shared      boolean[],
@@ -180,16 +190,14 @@ CREATE FUNCTION {schema}.commit(
   executions  {schema}.execution_seen[],
   records     {schema}.record_seen[],
   new_version bigint,
-  added       integer,
-  rows        {schema}.execution_write[],
+  changed     {schema}.execution_write[],
+  added       {schema}.execution_write[],
   puts        {schema}.record_write[],
   events      {schema}.event_write[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $commit$
 DECLARE
   space     constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
-  kept      constant integer := pg_catalog.cardinality(rows) - added;
   execution {schema}.execution_seen;
-  record    {schema}.record_seen;
   actual    bigint;
   reached   bigint;
   written   integer;
@@ -197,7 +205,7 @@ DECLARE
 BEGIN
   taken := {schema}.take(places, shared, waits) IS NOT NULL;
 
-  -- One lookup by primary key after the other: for a few of them that is many times faster than one statement about all.
+  -- Executions are few and often none, records are often several: a statement costs more than a lookup.
   FOREACH execution IN ARRAY executions LOOP
     SELECT stored.version INTO actual FROM {schema}.execution AS stored
     WHERE stored.partition = execution.partition AND stored.uuid = execution.uuid;
@@ -205,34 +213,35 @@ BEGIN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END LOOP;
-  FOREACH record IN ARRAY records LOOP
-    SELECT stored.version INTO actual FROM {schema}.record AS stored WHERE stored.key = record.key;
-    IF COALESCE(actual, 0) IS DISTINCT FROM record.version THEN
-      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
-    END IF;
-  END LOOP;
-
-  IF kept > 0 THEN
-    UPDATE {schema}.execution AS e SET version = new_version, lane = w.lane, kind = w.kind, state = w.state, queue = w.queue,
-      rank = w.rank, created_at = w.created_at, lease_expires_at = w.lease_expires_at, completed_at = w.completed_at,
-      sweep_from = w.sweep_from, body = w.body, definition = w.definition, first_attempt = w.first_attempt,
-      first_stream = w.first_stream, claim_grant = w.claim_grant, payload = w.payload, outcome = w.outcome, tags = w.tags
-    FROM pg_catalog.unnest(rows) AS w
-    WHERE w.old_version <> 0 AND e.partition = w.partition AND e.uuid = w.uuid AND e.version = w.old_version;
-    GET DIAGNOSTICS written = ROW_COUNT;
-    IF written <> kept THEN
+  IF pg_catalog.cardinality(records) > 0 THEN
+    PERFORM FROM pg_catalog.unnest(records) AS seen LEFT JOIN {schema}.record AS stored ON stored.key = seen.key
+    WHERE COALESCE(stored.version, 0) <> seen.version;
+    IF FOUND THEN
       RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
     END IF;
   END IF;
 
-  IF added > 0 THEN
+  IF pg_catalog.cardinality(changed) > 0 THEN
+    UPDATE {schema}.execution AS e SET version = new_version, lane = w.lane, kind = w.kind, state = w.state, queue = w.queue,
+      rank = w.rank, created_at = w.created_at, lease_expires_at = w.lease_expires_at, completed_at = w.completed_at,
+      sweep_from = w.sweep_from, body = w.body, definition = w.definition, first_attempt = w.first_attempt,
+      first_stream = w.first_stream, claim_grant = w.claim_grant, payload = w.payload, outcome = w.outcome, tags = w.tags
+    FROM pg_catalog.unnest(changed) AS w
+    WHERE e.partition = w.partition AND e.uuid = w.uuid AND e.version = w.old_version;
+    GET DIAGNOSTICS written = ROW_COUNT;
+    IF written <> pg_catalog.cardinality(changed) THEN
+      RAISE EXCEPTION 'stale' USING ERRCODE = 'FF001';
+    END IF;
+  END IF;
+
+  IF pg_catalog.cardinality(added) > 0 THEN
     INSERT INTO {schema}.execution (partition, uuid, version, lane, kind, state, queue, rank, created_at, lease_expires_at, completed_at,
       sweep_from, body, definition, first_attempt, first_stream, claim_grant, payload, outcome, tags)
     SELECT w.partition, w.uuid, new_version, w.lane, w.kind, w.state, w.queue, w.rank, w.created_at, w.lease_expires_at, w.completed_at,
       w.sweep_from, w.body, w.definition, w.first_attempt, w.first_stream, w.claim_grant, w.payload, w.outcome, w.tags
-    FROM pg_catalog.unnest(rows) AS w WHERE w.old_version = 0;
+    FROM pg_catalog.unnest(added) AS w;
     INSERT INTO {schema}.created (created_at, partition, uuid, namespace)
-    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(rows) AS w WHERE w.namespace IS NOT NULL;
+    SELECT w.created_at, w.partition, w.uuid, w.namespace FROM pg_catalog.unnest(added) AS w WHERE w.namespace IS NOT NULL;
   END IF;
 
   IF pg_catalog.cardinality(puts) > 0 THEN
@@ -244,7 +253,7 @@ BEGIN
   -- Who reads the log looks for these locks to stay behind the transactions that still write it. The number says that all events of this
   -- transaction come after it. It is in place before the first of them gets its own, and goes away after the commit is visible.
   IF pg_catalog.cardinality(events) > 0 THEN
-    SELECT CASE WHEN numbers.is_called THEN numbers.last_value ELSE 0 END INTO reached FROM {schema}.event_sequence AS numbers;
+    reached := COALESCE(pg_catalog.pg_sequence_last_value('{schema}.event_sequence'), 0);
     taken := pg_catalog.pg_advisory_xact_lock_shared(~space, (reached & 2147483647)::integer) IS NOT NULL;
     INSERT INTO {schema}.event (sequence, at, count, bodies)
     SELECT pg_catalog.nextval('{schema}.event_sequence'), w.at, w.count, w.bodies FROM pg_catalog.unnest(events) AS w;

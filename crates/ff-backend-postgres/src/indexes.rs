@@ -6,6 +6,7 @@
 use std::cmp::Ordering;
 
 use ff_core::partition::Partition;
+use ff_core::state::PublicState;
 use ff_engine::codec::{KeyRange, encode_index, encode_queue};
 use ff_engine::index::{Bounds, DueKind, Index, Position};
 use uuid::Uuid;
@@ -36,7 +37,32 @@ pub(crate) struct Columns {
     /// Conditions that select the list, with `?` for each of the values.
     pub(crate) filter: &'static str,
     pub(crate) values: Vec<Value>,
+    pub(crate) spread: Spread,
 }
+
+/// Over how many ranges of SQL indexes a list is spread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Spread {
+    /// One.
+    One,
+    /// Besides, what fits these conditions, which take the same values.
+    And(&'static str),
+    /// One for each namespace.
+    Namespaces,
+}
+
+/// All namespaces of a table of executions, each found by looking behind the one before it.
+const NAMESPACES: &str = "WITH RECURSIVE n (namespace) AS (
+    (SELECT c.namespace FROM {s}.created c ORDER BY c.namespace LIMIT 1)
+    UNION ALL
+    SELECT later.namespace FROM n CROSS JOIN LATERAL
+      (SELECT c.namespace FROM {s}.created c WHERE c.namespace > n.namespace ORDER BY c.namespace LIMIT 1) later
+  )";
+
+const NAMESPACE: &str = "i.namespace = n.namespace";
+
+const NAMESPACE_WITH_ROWS: &str = "i.namespace = n.namespace
+  AND EXISTS (SELECT FROM {s}.execution e WHERE e.partition = i.partition AND e.uuid = i.uuid)";
 
 /// The end of a range of columns: the number, the partition, the uuid.
 struct End {
@@ -97,15 +123,64 @@ impl Query {
 }
 
 impl Columns {
-    /// The conditions, the order and the limit, behind a select list and a table that is called `i`.
-    pub(crate) fn select(&self, query: &mut Query, bounds: &Bounds) {
-        self.filter(query);
+    /// Everything behind a select list: the table or what is found in it, called `i`, what is joined to that, conditions, order and limit.
+    pub(crate) fn select(&self, query: &mut Query, join: &str, bounds: &Bounds) {
+        query.push(" FROM ", []);
+        match self.spread {
+            Spread::One => {
+                query.push(&format!("{{s}}.{} i {join}", self.table), []);
+                self.conditions(query, self.filter, bounds);
+            }
+            Spread::And(other) => {
+                query.push("(", []);
+                self.part(query, self.filter, bounds);
+                query.push(" UNION ALL ", []);
+                self.part(query, other, bounds);
+                query.push(&format!(") i {join}"), []);
+            }
+            Spread::Namespaces => {
+                query.push(&format!("({NAMESPACES} "), []);
+                // What a join would drop must not count towards the limit.
+                self.merged(query, if join.is_empty() { NAMESPACE } else { NAMESPACE_WITH_ROWS }, bounds);
+                query.push(&format!(") i {join}"), []);
+            }
+        }
+        self.order(query, bounds);
+    }
+
+    /// The first ones of all namespaces. They can only be in those whose own first ones are among the first, so no more is read than as many
+    /// from as many namespaces as are wanted, however many there are.
+    fn merged(&self, query: &mut Query, filter: &str, bounds: &Bounds) {
+        query.push("SELECT i.* FROM (SELECT n.namespace FROM n CROSS JOIN LATERAL ", []);
+        self.part(query, filter, &Bounds { limit: bounds.limit.min(1), ..bounds.clone() });
+        query.push(" i", []);
+        self.order(query, bounds);
+        query.push(") n CROSS JOIN LATERAL ", []);
+        self.part(query, filter, bounds);
+        query.push(" i", []);
+        self.order(query, bounds);
+    }
+
+    /// As many of one range as may be wanted of all.
+    fn part(&self, query: &mut Query, filter: &str, bounds: &Bounds) {
+        query.push(&format!("(SELECT i.* FROM {{s}}.{} i", self.table), []);
+        self.conditions(query, filter, bounds);
+        self.order(query, bounds);
+        query.push(")", []);
+    }
+
+    fn conditions(&self, query: &mut Query, filter: &str, bounds: &Bounds) {
+        query.push(" WHERE ", []);
+        query.push(filter, self.values.clone());
         if let Some(after) = &bounds.after {
             self.limit_side(query, &End::of(after), true);
         }
         if let Some(until) = &bounds.until {
             self.limit_side(query, &End::of(until), false);
         }
+    }
+
+    fn order(&self, query: &mut Query, bounds: &Bounds) {
         let (forth, back) = if bounds.reverse { ("DESC", "ASC") } else { ("ASC", "DESC") };
         let by_major =
             self.major.map(|column| format!("i.{column} {}, ", if self.newest_first { back } else { forth }));
@@ -119,10 +194,19 @@ impl Columns {
         );
     }
 
-    /// The conditions alone.
-    pub(crate) fn filter(&self, query: &mut Query) {
-        query.push(" WHERE ", []);
-        query.push(self.filter, self.values.clone());
+    /// How many there are.
+    pub(crate) fn count(&self) -> Query {
+        let mut query = Query::new("SELECT count(*) FROM (".to_owned());
+        let mut part = |filter, before| {
+            query.push(&format!("{before}SELECT FROM {{s}}.{} i WHERE ", self.table), []);
+            query.push(filter, self.values.clone());
+        };
+        part(self.filter, "");
+        if let Spread::And(other) = self.spread {
+            part(other, " UNION ALL ");
+        }
+        query.push(") AS i", []);
+        query
     }
 
     fn limit_side(&self, query: &mut Query, end: &End, is_lower: bool) {
@@ -176,11 +260,17 @@ fn partition(partition: Partition) -> Value {
 }
 
 const fn columns(major: Option<&'static str>, filter: &'static str, values: Vec<Value>) -> Place {
-    Place::Columns(Columns { table: "execution", major, newest_first: false, filter, values })
+    Place::Columns(Columns { table: "execution", major, newest_first: false, filter, values, spread: Spread::One })
 }
 
-const fn newest(table: &'static str, filter: &'static str, values: Vec<Value>) -> Place {
-    Place::Columns(Columns { table, major: Some("created_at"), newest_first: true, filter, values })
+const fn newest(table: &'static str, spread: Spread, filter: &'static str, values: Vec<Value>) -> Place {
+    Place::Columns(Columns { table, major: Some("created_at"), newest_first: true, filter, values, spread })
+}
+
+/// Those who are worked on come and go and are few: they stand only in the index of leases.
+fn in_state(state: PublicState, others: &'static str, leased: &'static str, name: Value) -> Place {
+    let spread = if state == PublicState::Active { Spread::And(leased) } else { Spread::One };
+    newest("execution", spread, others, vec![name, text(&state)])
 }
 
 impl Place {
@@ -196,14 +286,20 @@ impl Place {
                 "i.partition = ? AND i.lane = ? AND i.queue IS NOT NULL",
                 vec![partition(*home), text(lane)],
             ),
-            Index::Created => newest("created", "TRUE", vec![]),
-            Index::CreatedIn(namespace) => newest("created", "i.namespace = ?", vec![text(namespace)]),
-            Index::LaneState(lane, state) => {
-                newest("execution", "i.lane = ? AND i.state = ?", vec![text(lane), text(state)])
-            }
-            Index::KindState(kind, state) => {
-                newest("execution", "i.kind = ? AND i.state = ?", vec![text(kind), text(state)])
-            }
+            Index::Created => newest("created", Spread::Namespaces, "TRUE", vec![]),
+            Index::CreatedIn(namespace) => newest("created", Spread::One, "i.namespace = ?", vec![text(namespace)]),
+            Index::LaneState(lane, state) => in_state(
+                *state,
+                "i.lane = ? AND i.state = ? AND (i.lease_expires_at IS NULL OR i.state <> 'active')",
+                "i.lane = ? AND i.state = ? AND i.lease_expires_at IS NOT NULL",
+                text(lane),
+            ),
+            Index::KindState(kind, state) => in_state(
+                *state,
+                "i.kind = ? AND i.state = ? AND (i.lease_expires_at IS NULL OR i.state <> 'active')",
+                "i.kind = ? AND i.state = ? AND i.lease_expires_at IS NOT NULL",
+                text(kind),
+            ),
             Index::Due(DueKind::LeaseExpiry) => {
                 columns(Some("lease_expires_at"), "i.lease_expires_at IS NOT NULL", vec![])
             }

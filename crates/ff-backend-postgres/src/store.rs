@@ -263,8 +263,8 @@ fn ask_first(query: &mut Query, place: Place, above: Option<i64>, bounds: &Bound
     query.push(if query.sql.is_empty() { "(" } else { " UNION ALL (" }, []);
     match place {
         Place::Columns(columns) => {
-            query.push(&format!("SELECT {} AS major FROM {{s}}.{} i", columns.number(), columns.table), []);
-            columns.select(query, bounds);
+            query.push(&format!("SELECT {} AS major", columns.number()), []);
+            columns.select(query, "", bounds);
         }
         Place::Rows(list) => query.push(
             "SELECT major FROM {s}.entry WHERE list = ? AND major > ? ORDER BY major LIMIT 1",

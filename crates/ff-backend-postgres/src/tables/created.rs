@@ -69,12 +69,14 @@ impl Rows {
     pub(crate) fn delete(self) -> Option<Step> {
         let is_empty = self.at.is_empty();
         let step = Step::new(
-            "DELETE FROM {s}.created c USING unnest($1::bigint[], $2::integer[], $3::uuid[]) AS w (at, partition, uuid)
-             WHERE c.created_at = w.at AND c.partition = w.partition AND c.uuid = w.uuid",
+            "DELETE FROM {s}.created c
+             USING unnest($1::bigint[], $2::integer[], $3::uuid[], $4::text[]) AS w (at, partition, uuid, namespace)
+             WHERE c.namespace = w.namespace AND c.created_at = w.at AND c.partition = w.partition AND c.uuid = w.uuid",
         )
         .with(self.at)
         .with(self.partitions)
-        .with(self.uuids);
+        .with(self.uuids)
+        .with(self.namespaces);
         Some(step).filter(|_| !is_empty)
     }
 }
@@ -88,21 +90,25 @@ pub(crate) struct Created {
     pub(crate) is_doubtful: bool,
 }
 
-/// One page of all rows after one, in the order of the index that has them all.
+/// One page of all rows after one, in the order of their index.
 pub(crate) fn page(after: Option<&Created>, limit: i64) -> Step {
-    let (at, partition, uuid) = after.map_or((i64::MIN, i32::MAX, Uuid::max()), |row| {
-        (row.creation.at, i32::from(row.id.partition().index()), row.id.uuid())
+    // No namespace is empty.
+    let (namespace, at, partition, uuid) = after.map_or((String::new(), i64::MIN, i32::MAX, Uuid::max()), |row| {
+        let Creation { namespace, at } = row.creation.clone();
+        (namespace, at, i32::from(row.id.partition().index()), row.id.uuid())
     });
     Step::new(
         "SELECT c.partition, c.uuid, c.created_at, c.namespace, e.created_at IS DISTINCT FROM c.created_at
          FROM (
            SELECT * FROM {s}.created i
-           WHERE i.created_at >= $1 AND (i.created_at > $1 OR (i.partition, i.uuid) < ($2, $3))
-           ORDER BY i.created_at, i.partition DESC, i.uuid DESC LIMIT $4
+           WHERE (i.namespace, i.created_at) >= ($1, $2)
+             AND ((i.namespace, i.created_at) > ($1, $2) OR (i.partition, i.uuid) < ($3, $4))
+           ORDER BY i.namespace, i.created_at, i.partition DESC, i.uuid DESC LIMIT $5
          ) AS c
          LEFT JOIN {s}.execution e ON e.partition = c.partition AND e.uuid = c.uuid
-         ORDER BY c.created_at, c.partition DESC, c.uuid DESC",
+         ORDER BY c.namespace, c.created_at, c.partition DESC, c.uuid DESC",
     )
+    .with(namespace)
     .with(at)
     .with(partition)
     .with(uuid)

@@ -99,26 +99,20 @@ pub(crate) fn load(ids: &[ExecutionId]) -> Step {
     .with(uuids)
 }
 
+/// Brings the rows of executions to a list of something else.
+const JOIN_ROWS: &str = "JOIN {s}.execution e ON e.partition = i.partition AND e.uuid = i.uuid";
+
 /// What stands in an index, with as much of the rows as is wanted.
 pub(crate) fn list(columns: &Columns, bounds: &Bounds, bring: Bring) -> Step {
-    let (number, table) = (columns.number(), columns.table);
-    let mut query = Query::new(match (bring, table) {
-        (Bring::Nothing, _) => format!("SELECT {number}, i.partition, i.uuid FROM {{s}}.{table} i"),
-        (Bring::Versions, "execution") => {
-            format!("SELECT {number}, i.partition, i.uuid, i.version FROM {{s}}.execution i")
-        }
-        (Bring::Versions, _) => format!(
-            "SELECT {number}, i.partition, i.uuid, e.version FROM {{s}}.{table} i
-             JOIN {{s}}.execution e ON e.partition = i.partition AND e.uuid = i.uuid"
-        ),
-        (Bring::Rows, "execution") => format!("SELECT {number}, {} FROM {{s}}.execution i", row_columns("i")),
-        (Bring::Rows, _) => format!(
-            "SELECT {number}, {} FROM {{s}}.{table} i
-             JOIN {{s}}.execution e ON e.partition = i.partition AND e.uuid = i.uuid",
-            row_columns("e")
-        ),
-    });
-    columns.select(&mut query, bounds);
+    let has_rows = columns.table == "execution";
+    let rows = if has_rows { "i" } else { "e" };
+    let (wanted, join) = match bring {
+        Bring::Nothing => ("i.partition, i.uuid".to_owned(), ""),
+        Bring::Versions => (format!("i.partition, i.uuid, {rows}.version"), JOIN_ROWS),
+        Bring::Rows => (row_columns(rows), JOIN_ROWS),
+    };
+    let mut query = Query::new(format!("SELECT {}, {wanted}", columns.number()));
+    columns.select(&mut query, if has_rows { "" } else { join }, bounds);
     Step::new(query.sql).with_all(query.values)
 }
 
@@ -138,8 +132,7 @@ pub(crate) fn entered(row: &Row, bring: Bring) -> Result<Entered> {
 
 /// How many stand in an index.
 pub(crate) fn count(columns: &Columns) -> Step {
-    let mut query = Query::new(format!("SELECT count(*) FROM {{s}}.{} i", columns.table));
-    columns.filter(&mut query);
+    let query = columns.count();
     Step::new(query.sql).with_all(query.values)
 }
 
@@ -198,30 +191,11 @@ struct Write {
     tags: Cell,
 }
 
-/// Rows to be written.
-#[derive(Debug, Default)]
-pub(crate) struct Rows {
-    /// How many of them are new.
-    added: i32,
-    writes: Vec<Write>,
-}
-
-impl Rows {
-    /// Adds a row that enters the order of creation, if its namespace is known.
-    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, namespace: Option<Namespace>) {
-        self.added += 1;
-        self.push(id, Stored::NO_VERSION, namespace, stored);
-    }
-
-    /// Writes a row in place of what has this version.
-    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored) {
-        self.push(id, old_version, None, stored);
-    }
-
-    fn push(&mut self, id: ExecutionId, old_version: i64, namespace: Option<Namespace>, stored: &Stored) {
+impl Write {
+    fn new(id: ExecutionId, old_version: i64, namespace: Option<Namespace>, stored: &Stored) -> Self {
         let shadow = Shadow::of(stored.entries());
         let cell = |satellite: Satellite| stored.cells[satellite as usize].clone();
-        self.writes.push(Write {
+        Self {
             partition: i32::from(id.partition().index()),
             uuid: id.uuid(),
             old_version,
@@ -243,12 +217,31 @@ impl Rows {
             payload: cell(Satellite::Payload),
             outcome: cell(Satellite::Outcome),
             tags: cell(Satellite::Tags),
-        });
+        }
+    }
+}
+
+/// Rows to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    changed: Vec<Write>,
+    added: Vec<Write>,
+}
+
+impl Rows {
+    /// Adds a row that enters the order of creation, if its namespace is known.
+    pub(crate) fn add(&mut self, id: ExecutionId, stored: &Stored, namespace: Option<Namespace>) {
+        self.added.push(Write::new(id, Stored::NO_VERSION, namespace, stored));
+    }
+
+    /// Writes a row in place of what has this version.
+    pub(crate) fn update(&mut self, id: ExecutionId, old_version: i64, stored: &Stored) {
+        self.changed.push(Write::new(id, old_version, None, stored));
     }
 
     /// Gives them to a call of `commit`.
     pub(crate) fn parameters(self, step: Step) -> Step {
-        step.with(self.added).with(self.writes)
+        step.with(self.changed).with(self.added)
     }
 }
 
