@@ -3,7 +3,6 @@
 //! Operations run side by side. Whoever needs to read says so and waits; when all of them wait, everything that is wanted is read in one
 //! round trip.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +21,9 @@ use super::cache::Row;
 use super::changes::Accepted;
 use super::foresight::{Foresight, Looked};
 use super::hand::Hand;
-use super::mirror::{Look, Mirrors, Part, Reading, is_queue};
+use super::heads::{Heads, execution_in};
+use super::mirror::Part;
+use super::mirrors::{Look, Mirrors, Reading, is_queue};
 use crate::address::{Address, Satellite, Stored, execution_of};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
@@ -84,16 +85,6 @@ impl State {
             tables::Beside::OwnRow => record(row(Address::Record(key.clone())).flatten()),
         }
     }
-}
-
-/// The first entries of a list, without those that were taken.
-#[derive(Default)]
-struct Heads {
-    left: VecDeque<Entered>,
-    /// Behind which entry there may be more.
-    more_after: Option<Position>,
-    /// Whether they are not read, but as the process knows them.
-    is_mirrored: bool,
 }
 
 /// Everything about one attempt at a commit.
@@ -538,34 +529,6 @@ async fn wait(read: Option<oneshot::Receiver<()>>) -> Result<()> {
     match read {
         Some(read) => read.await.map_err(|_| Trouble::Closed.into()),
         None => Ok(()),
-    }
-}
-
-/// The execution that stands somewhere.
-const fn execution_in(entered: &Entered) -> Option<ExecutionId> {
-    match entered.key.name {
-        Name::Execution(id) => Some(id),
-        _ => None,
-    }
-}
-
-impl Heads {
-    /// Goes on with a page of so many at most.
-    fn extend(&mut self, page: Vec<Entered>, limit: usize) {
-        self.more_after = page.last().filter(|_| page.len() == limit).map(|last| last.position.clone());
-        self.left.extend(page);
-    }
-
-    /// The first ones that are still there.
-    fn first(&mut self, limit: usize, index: &Index, accepted: &Accepted, hand: &Hand) -> Vec<Entered> {
-        let is_left = |head: &Entered| match accepted.changes.get(&head.key) {
-            None => !execution_in(head).is_some_and(|id| hand.is_elsewhere(id)),
-            Some(change) => change.after.iter().any(|entry| entry.index == *index),
-        };
-        while self.left.front().is_some_and(|head| !is_left(head)) {
-            self.left.pop_front();
-        }
-        self.left.iter().filter(|head| is_left(head)).take(limit).cloned().collect()
     }
 }
 

@@ -16,7 +16,7 @@ use ff_engine::records::Record;
 
 use super::changes::{self, Accepted, Change, Changes, RowChange};
 use super::locks::{Locks, place};
-use super::mirror::{Moved, is_queue};
+use super::mirrors::{Moved, is_queue};
 use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
 use crate::indexes::Place;
 use crate::session::Step;
