@@ -3,20 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
 mod support;
+#[path = "support/write.rs"]
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ff_backend_postgres::PostgresStore;
+use ff_core::TimestampMs;
 use ff_core::ids::{AttemptId, ExecutionId, ExecutionKind, LaneId, LeaseId, Namespace, WorkerId, WorkerInstanceId};
-use ff_core::partition::Partition;
-use ff_core::{Result, TimestampMs};
 use ff_engine::clock::ManualClock;
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::Key;
 use ff_engine::records::{Execution, NewExecution, QueueClass, Record, Taker};
-use ff_engine::store::{Op, Store, Tx};
+use ff_engine::store::Store;
 use uuid::Uuid;
+
+use write::Write;
 
 const NOW: TimestampMs = TimestampMs(1_000);
 
@@ -56,22 +59,6 @@ fn execution(n: u128) -> Execution {
         _ => {}
     }
     out
-}
-
-struct Write(Vec<Record>);
-
-#[async_trait::async_trait]
-impl Op for Write {
-    type Out = ();
-
-    fn home(&self) -> Partition {
-        Partition::flow(0)
-    }
-
-    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
-        self.0.iter().for_each(|record| tx.put_record(record.clone()));
-        Ok(())
-    }
 }
 
 /// All of a list, by pages of this size, from its beginning or from its end.

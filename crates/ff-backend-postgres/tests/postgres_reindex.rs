@@ -1,6 +1,8 @@
 //! Lost index entries come back, and those that no record declares go away.
 
 mod support;
+#[path = "support/write.rs"]
+mod write;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry::Vacant;
@@ -9,13 +11,15 @@ use std::sync::Arc;
 use ff_backend_postgres::{Pool, PostgresStore};
 use ff_core::ids::{AttemptIndex, ExecutionId, ExecutionKind, LaneId, LeaseEpoch, Namespace};
 use ff_core::partition::Partition;
-use ff_core::{Blob, Result, TimestampMs};
+use ff_core::{Blob, TimestampMs};
 use ff_engine::clock::ManualClock;
 use ff_engine::index::Index;
 use ff_engine::key::Key;
 use ff_engine::records::{Execution, ExecutionTags, NewExecution, QueueClass, Record, Settlement, Step, StreamHead};
-use ff_engine::store::{Op, Store, Tx};
+use ff_engine::store::Store;
 use uuid::Uuid;
+
+use write::Write;
 
 const HOME: u16 = 1;
 
@@ -66,22 +70,6 @@ fn belongings(n: u128) -> Vec<Record> {
     ];
     out.extend((0..STEPS).map(|at| Record::from(step(at))));
     out
-}
-
-struct Write(Vec<Record>);
-
-#[async_trait::async_trait]
-impl Op for Write {
-    type Out = ();
-
-    fn home(&self) -> Partition {
-        Partition::flow(HOME)
-    }
-
-    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
-        self.0.iter().for_each(|record| tx.put_record(record.clone()));
-        Ok(())
-    }
 }
 
 async fn open(schema: &str) -> PostgresStore {

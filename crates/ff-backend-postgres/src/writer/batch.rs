@@ -410,7 +410,7 @@ impl Batch {
         }
         let mut listed = listed.into_iter();
         for ((index, bounds, reader), parts) in wanted.pages.into_iter().zip(parts) {
-            let rows: Vec<_> = listed.by_ref().take(parts.len()).flatten().take(bounds.limit).collect();
+            let rows = joined(&mut listed, parts.len(), bounds.limit);
             let page = tables::listed(&index, &rows, self.bring(&index));
             if let Ok(page) = &page {
                 self.learn(page);
@@ -524,6 +524,13 @@ fn parts(reading: Option<&Reading<'_>>, index: &Index, bounds: &Bounds) -> Vec<P
     }
 }
 
+/// The first rows of so many parts; all of them are taken, whatever is wanted of them.
+fn joined<R>(answers: &mut impl Iterator<Item = Vec<R>>, parts: usize, limit: usize) -> Vec<R> {
+    let mut rows: Vec<R> = answers.take(parts).flatten().collect();
+    rows.truncate(limit);
+    rows
+}
+
 /// Waits for a read, if there is one to wait for.
 async fn wait(read: Option<oneshot::Receiver<()>>) -> Result<()> {
     match read {
@@ -542,5 +549,17 @@ pub(super) fn stored_key(key: &Key) -> Option<Key> {
     match key.name {
         Name::Fence(id) => Some(Key::execution(id)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+
+    #[test]
+    fn a_page_that_is_full_early_leaves_nothing_to_the_next_one() {
+        let mut answers = [vec![1, 2], vec![3], vec![4], vec![5]].into_iter();
+        assert_eq!(joined(&mut answers, 3, 2), [1, 2]);
+        assert_eq!(joined(&mut answers, 1, 9), [5]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use ff_engine::index::Position;
 use ff_engine::key::Key;
+use ff_engine::records::rank_floor;
 
 use crate::tables::Along;
 
@@ -13,9 +14,6 @@ pub(super) const HEADS_MAX: usize = 4_096;
 
 /// Priorities of one list whose taken beginnings are remembered.
 const PRIORITIES_MAX: usize = 32;
-
-/// Where the time begins in a rank, below the priority.
-pub(super) const PRIORITY_SHIFT: u32 = 48;
 
 /// The first entries of one list.
 pub(super) struct Mirror {
@@ -27,7 +25,7 @@ pub(super) struct Mirror {
     pub(super) told_until: Instant,
     /// Until when nobody looks for what others put where everything had been taken.
     pub(super) whole_until: Instant,
-    /// By priority, up to where everything had been taken, but for heads that are known. None lies where nothing is known.
+    /// By the lowest rank of a priority, up to where everything had been taken, but for heads that are known. None lies where nothing is known.
     pub(super) passed: BTreeMap<i64, Position>,
     /// The read that it comes from.
     pub(super) reading: u64,
@@ -42,10 +40,10 @@ impl Mirror {
         if !self.is_known(position) {
             return;
         }
-        let (priority, has_room) = (priority_of(position), self.passed.len() < PRIORITIES_MAX);
-        match self.passed.get_mut(&priority) {
+        let (lowest, has_room) = (rank_floor(position.major), self.passed.len() < PRIORITIES_MAX);
+        match self.passed.get_mut(&lowest) {
             Some(passed) if *passed < *position => *passed = position.clone(),
-            None if has_room => drop(self.passed.insert(priority, position.clone())),
+            None if has_room => drop(self.passed.insert(lowest, position.clone())),
             _ => {}
         }
     }
@@ -53,8 +51,8 @@ impl Mirror {
     /// Everything behind a position but what had been taken.
     pub(super) fn parts(&self, after: Option<&Position>) -> Vec<Part> {
         let (mut parts, mut after) = (Vec::with_capacity(self.passed.len() + 1), after.cloned());
-        for (priority, passed) in &self.passed {
-            let begin = before_all(*priority << PRIORITY_SHIFT);
+        for (lowest, passed) in &self.passed {
+            let begin = before_all(*lowest);
             let first = self.heads.range(&begin..=passed).next().map(|(first, _)| before_all(first.major));
             let resumed = Some(first.unwrap_or_else(|| passed.clone()));
             if after.as_ref().is_none_or(|after| *after < begin) {
@@ -84,10 +82,6 @@ impl Mirror {
             passed.retain(|_, passed| Some(&*passed) <= known_until.as_ref());
         }
     }
-}
-
-const fn priority_of(position: &Position) -> i64 {
-    position.major >> PRIORITY_SHIFT
 }
 
 /// Before everything at a number.

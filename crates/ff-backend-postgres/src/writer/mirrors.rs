@@ -52,8 +52,9 @@ pub(super) struct Moved {
 pub(super) struct Reading<'m> {
     mirrors: &'m Mirrors,
     number: u64,
-    /// What was forgotten before it.
+    /// What was forgotten, and what was doubted, before it.
     forgotten: u64,
+    doubted: u64,
     began: Instant,
 }
 
@@ -67,8 +68,9 @@ struct State {
     noted: VecDeque<Moved>,
     /// How much was noted before that, and dropped.
     dropped: u64,
-    /// How often everything was forgotten.
+    /// How often everything was forgotten, or doubted.
     forgotten: u64,
+    doubted: u64,
     away_until: Option<Instant>,
     /// Until when others are expected to take from the same queues.
     company_until: Option<Instant>,
@@ -127,7 +129,8 @@ impl Mirrors {
         state.readings += 1;
         let (number, noted) = (state.readings, state.ever_noted());
         state.reading.insert(number, noted);
-        Some(Reading { mirrors: self, number, forgotten: state.forgotten, began })
+        let (forgotten, doubted) = (state.forgotten, state.doubted);
+        Some(Reading { mirrors: self, number, forgotten, doubted, began })
     }
 
     /// Up to so many of the first entries of a part of a list, if they are known.
@@ -201,8 +204,9 @@ impl Mirrors {
 
     /// Has lists looked at again, and all of them: others have put something there.
     pub(crate) fn doubt(&self) {
-        let now = Instant::now();
-        for mirror in self.lock().lists.values_mut() {
+        let (mut state, now) = (self.lock(), Instant::now());
+        state.doubted += 1;
+        for mirror in state.lists.values_mut() {
             (mirror.told_until, mirror.whole_until) = (now, now);
         }
     }
@@ -227,7 +231,9 @@ impl Reading<'_> {
     /// Keeps what was read of a list, from its beginning or from where its mirror ends, with what was committed meanwhile.
     pub(super) fn keep(&self, index: &Index, bounds: &Bounds, page: &[Entered], is_whole: bool) {
         let mut state = self.mirrors.lock();
-        let State { lists, reading, noted, dropped, forgotten, away_until, .. } = &mut *state;
+        let State { lists, reading, noted, dropped, forgotten, doubted, away_until, .. } = &mut *state;
+        // What others told of meanwhile may have come too late for this read.
+        let is_doubtful = *doubted != self.doubted;
         if *forgotten != self.forgotten || away_until.is_some() {
             return;
         }
@@ -248,8 +254,12 @@ impl Reading<'_> {
                 heads: heads.collect(),
                 known_until,
                 good_until: now + age_max,
-                told_until: self.began + TOLD_AGE_MAX,
-                whole_until: whole_until.filter(|_| !is_whole).unwrap_or(now + whole_age),
+                told_until: if is_doubtful { now } else { self.began + TOLD_AGE_MAX },
+                whole_until: match whole_until {
+                    _ if is_doubtful => now,
+                    Some(before) if !is_whole => before,
+                    _ => now + whole_age,
+                },
                 passed: BTreeMap::new(),
                 reading: self.number,
             };
@@ -297,11 +307,12 @@ fn kept(along: &Along) -> Along {
 
 #[cfg(test)]
 mod tests {
+    use ff_core::TimestampMs;
     use ff_core::ids::{ExecutionId, ExecutionKind, LaneId, Namespace};
-    use ff_engine::records::QueueClass;
+    use ff_engine::records::{QueueClass, RANK_PRIORITY_MAX, rank};
     use uuid::Uuid;
 
-    use super::super::mirror::{HEADS_MAX, PRIORITY_SHIFT, before_all};
+    use super::super::mirror::{HEADS_MAX, before_all};
     use super::*;
 
     fn queue() -> Index {
@@ -433,15 +444,16 @@ mod tests {
 
     #[test]
     fn each_priority_has_a_beginning_of_its_own() {
-        let low = 7 << PRIORITY_SHIFT;
+        let lowest = rank(RANK_PRIORITY_MAX - 7, TimestampMs(0));
+        let low = u128::try_from(lowest).unwrap();
         let mirrors = after_slow_look(&[1, 2, low + 1, low + 2]);
         mirrors.follow(&[moved(1, true, false), moved(low + 1, true, false)]);
-        let between = (Some(position(1)), Some(before_all(7 << PRIORITY_SHIFT)));
+        let between = (Some(position(1)), Some(before_all(lowest)));
         let rest = (Some(position(low + 1)), None);
         assert_eq!(parts(&mirrors), [(None, Some(before_all(0))), between, rest.clone()]);
 
         let behind = |number| mirrors.begin_read().unwrap().parts(&queue(), Some(&position(number)));
-        assert_eq!(behind(2), [(Some(position(2)), Some(before_all(7 << PRIORITY_SHIFT))), rest]);
+        assert_eq!(behind(2), [(Some(position(2)), Some(before_all(lowest))), rest]);
         assert_eq!(behind(low + 2), [(Some(position(low + 2)), None)]);
     }
 
@@ -492,6 +504,18 @@ mod tests {
         assert_eq!(seen(&mirrors, 1), keys(&[1]));
         mirrors.doubt();
         assert_eq!(seen(&mirrors, 1), None, "somebody has told");
+    }
+
+    #[test]
+    fn what_others_tell_of_during_a_read_makes_it_good_for_a_moment_only() {
+        let mirrors = Mirrors::default();
+        mirrors.listen(true);
+        let reading = mirrors.begin_read().unwrap();
+        mirrors.doubt();
+        reading.keep(&queue(), &Bounds::first(10), &page(&[1]), true);
+        assert_eq!(seen(&mirrors, 1), keys(&[1]));
+        later(&mirrors);
+        assert_eq!(seen(&mirrors, 1), None);
     }
 
     #[test]

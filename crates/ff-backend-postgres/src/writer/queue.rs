@@ -95,7 +95,7 @@ impl Queue {
         }
     }
 
-    /// Takes what it can, if there is enough of it or nothing else under way; says otherwise whether anything waits for that.
+    /// Takes what it can, if there is enough of it or nothing else under way; says otherwise whether anything is left waiting.
     fn take(self: &Arc<Self>, enough: usize) -> Result<Round, bool> {
         let mut state = self.lock();
         let State { waiting, busy, rounds } = &mut *state;
@@ -114,7 +114,7 @@ impl Queue {
         }
         *waiting = left;
         if group.is_empty() {
-            return Err(false);
+            return Err(!waiting.is_empty());
         }
         busy.extend(&homes);
         *rounds += 1;

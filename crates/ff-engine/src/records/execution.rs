@@ -20,10 +20,19 @@ use crate::key::Key;
 /// The highest priority; higher ones are clamped.
 pub const RANK_PRIORITY_MAX: i32 = 9000;
 
+/// Bits of a rank that tell the time.
+const RANK_TIME_BITS: u32 = 48;
+
 /// The order of claims inside a lane: higher priority first, then earlier creation. Opaque to everybody else.
 #[must_use]
 pub fn rank(priority: i32, created_at: TimestampMs) -> i64 {
-    (i64::from(RANK_PRIORITY_MAX - priority) << 48) | (created_at.0 & 0xffff_ffff_ffff)
+    (i64::from(RANK_PRIORITY_MAX - priority) << RANK_TIME_BITS) | (created_at.0 & ((1 << RANK_TIME_BITS) - 1))
+}
+
+/// The lowest rank of the same priority.
+#[must_use]
+pub const fn rank_floor(rank: i64) -> i64 {
+    rank >> RANK_TIME_BITS << RANK_TIME_BITS
 }
 
 /// Ownership as it is held, or as it was lost.

@@ -30,7 +30,7 @@ pub use class::{Gate, LaneClass, QueueClass, Route};
 pub use dedup::{Dedup, DedupScope, DedupValue};
 pub use execution::{
     Cancellation, Definition, Execution, ExecutionTags, Failure, Fence, Lease, Outcome, ParkMarker, Payload,
-    PendingLineage, Progress, RANK_PRIORITY_MAX, rank,
+    PendingLineage, Progress, RANK_PRIORITY_MAX, rank, rank_floor,
 };
 pub use flow::{
     CancelAck, Edge, EdgeGroup, Flow, FlowCancellation, FlowProjection, FlowTags, ProjectionMark, SiblingCancel,
