@@ -273,20 +273,15 @@ impl PartitionCounts {
     /// A UUID of that index, the same as a given one up to its last two bytes. None if there is none.
     #[must_use]
     pub fn spread_uuid_in(&self, index: u16, uuid: Uuid) -> Option<Uuid> {
-        let (head, tail) = uuid.as_bytes().split_at(14);
-        let mut digest = CRC16.digest();
-        digest.update(head);
-        let last = u16::from_be_bytes([tail[0], tail[1]]);
-        (0..=u16::MAX).find_map(|change| {
-            let tail = (last ^ change).to_be_bytes();
-            let mut digest = digest.clone();
-            digest.update(&tail);
-            (digest.finalize() % self.flow == index).then(|| {
-                let mut bytes = *uuid.as_bytes();
-                bytes[14..].copy_from_slice(&tail);
-                Uuid::from_bytes(bytes)
-            })
-        })
+        let by_chance = crc16(uuid.as_bytes());
+        let first = by_chance - by_chance % self.flow;
+        let wanted = first.checked_add(index).or_else(|| first.checked_sub(self.flow.get())?.checked_add(index))?;
+        // Checksums differ by the checksum of what differs.
+        let difference = ending_with(by_chance ^ wanted).to_be_bytes();
+        let mut bytes = uuid.into_bytes();
+        bytes[14] ^= difference[0];
+        bytes[15] ^= difference[1];
+        (index < self.flow.get()).then_some(Uuid::from_bytes(bytes))
     }
 
     /// The partition of a flow.
@@ -339,6 +334,14 @@ pub fn crc16(bytes: &[u8]) -> u16 {
     CRC16.checksum(bytes)
 }
 
+/// The only two bytes with that checksum, after nothing but zeros: undoes 16 steps of [`CRC16`].
+fn ending_with(checksum: u16) -> u16 {
+    (0..16).fold(checksum, |after, _| {
+        // The polynomial ends with a one, so the last bit says whether this step has added it.
+        if after & 1 == 1 { (after ^ CRC_16_XMODEM.poly) >> 1 | 1 << 15 } else { after >> 1 }
+    })
+}
+
 /// FNV-1a, 64 bits.
 #[must_use]
 pub fn fnv1a64(bytes: &[u8]) -> u64 {
@@ -387,14 +390,19 @@ mod tests {
 
     #[test]
     fn every_partition_has_a_uuid_like_any_other() {
-        let (counts, namespace) = (PartitionCounts::default(), Namespace::new("acme").unwrap());
-        let uuid = Uuid::from_u128(0x0197_0000_0000_7000_8000_1234_5678_9abc);
-        for index in 0..counts.flow.get() {
-            let placed = counts.spread_uuid_in(index, uuid).unwrap();
-            assert_eq!(counts.solo_index(&namespace, None, placed), index);
-            assert_eq!(placed.as_bytes()[..14], uuid.as_bytes()[..14]);
+        let namespace = Namespace::new("acme").unwrap();
+        for flow in [1, 256, 300, 40_000, u16::MAX] {
+            let counts = PartitionCounts { flow: flow.try_into().unwrap(), ..PartitionCounts::default() };
+            for number in 0..100 {
+                let uuid = Uuid::from_u128(0x0197_0000_0000_7000_8000_1234_5678_9abc + number * 0x1_2345_6789);
+                for index in (0..flow).step_by(usize::from(flow / 256).max(1)).chain([flow - 1]) {
+                    let placed = counts.spread_uuid_in(index, uuid).unwrap();
+                    assert_eq!(counts.solo_index(&namespace, None, placed), index);
+                    assert_eq!(placed.as_bytes()[..14], uuid.as_bytes()[..14]);
+                }
+                assert_eq!(counts.spread_uuid_in(flow, uuid), None);
+            }
         }
-        assert_eq!(counts.spread_uuid_in(counts.flow.get(), uuid), None);
     }
 
     #[test]
