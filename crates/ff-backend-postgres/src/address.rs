@@ -240,6 +240,11 @@ impl Stored {
     /// The version of a row that is not there.
     pub(crate) const NO_VERSION: i64 = 0;
 
+    /// Whether it is an execution that is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(&self.record, Ok(Record::Execution(execution)) if execution.is_terminal())
+    }
+
     /// A row as it was read.
     pub(crate) fn read(key: &Key, version: i64, body: &[u8]) -> Self {
         let record = decode_record(key, body);

@@ -66,23 +66,20 @@ impl Hands {
 }
 
 impl Hand {
-    /// Whether somebody else has it or took it a moment ago.
-    pub(super) fn is_elsewhere(&self, id: ExecutionId) -> bool {
-        match self.hands.lock().held.get_mut(&id) {
-            Some(held) if held.owner != self.began && held.taken_at.is_none_or(|at| at > self.began) => {
-                held.is_passed_over = true;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Holds it, unless somebody else does.
-    pub(super) fn hold(&self, id: ExecutionId) {
+    /// Holds it, unless somebody else does or took it a moment ago; says whether it does.
+    pub(super) fn hold(&self, id: ExecutionId) -> bool {
         let owner = self.began;
         let mut state = self.hands.lock();
-        if state.held.get(&id).is_none_or(|held| held.taken_at.is_some()) {
-            state.held.insert(id, Held { owner, taken_at: None, is_chosen: false, is_passed_over: false });
+        match state.held.get_mut(&id) {
+            Some(held) if held.owner == owner => true,
+            Some(held) if held.taken_at.is_none_or(|at| at > owner) => {
+                held.is_passed_over = true;
+                false
+            }
+            _ => {
+                state.held.insert(id, Held { owner, taken_at: None, is_chosen: false, is_passed_over: false });
+                true
+            }
         }
     }
 
@@ -146,16 +143,15 @@ mod tests {
     fn what_another_holds_or_took_since_one_began_is_elsewhere() {
         let (hands, id) = scene();
         let (one, other) = (hands.open(), hands.open());
-        one.hold(id);
+        assert!(one.hold(id));
         one.choose(id);
-        assert!(other.is_elsewhere(id) && !one.is_elsewhere(id));
+        assert!(!other.hold(id) && one.hold(id));
         one.succeed();
         drop(one);
-        assert!(other.is_elsewhere(id), "it may have been read before");
+        assert!(!other.hold(id), "it may have been read before");
         let later = hands.open();
-        assert!(!later.is_elsewhere(id), "it reads what became of it");
-        later.hold(id);
-        assert!(other.is_elsewhere(id) && hands.open().is_elsewhere(id), "it has a new owner");
+        assert!(later.hold(id), "it reads what became of it");
+        assert!(!other.hold(id) && !hands.open().hold(id), "it has a new owner");
         drop((other, later));
         assert_eq!(hands.lock().held.len(), 0);
     }
@@ -167,8 +163,7 @@ mod tests {
             let (hands, id) = scene();
             let (mut news, _) = hands.topics.listen(&ff_engine::index::Topic::Events);
             let (one, other) = (hands.open(), hands.open());
-            one.hold(id);
-            assert!(other.is_elsewhere(id));
+            assert!(one.hold(id) && !other.hold(id));
             if is_chosen {
                 one.choose(id);
             }
@@ -176,7 +171,7 @@ mod tests {
                 one.succeed();
             }
             drop(one);
-            assert!(!other.is_elsewhere(id));
+            assert!(other.hold(id));
             assert!((&mut news).now_or_never().is_some(), "it would sleep although there is work");
         }
     }
@@ -186,9 +181,8 @@ mod tests {
         let (hands, id) = scene();
         let (mut news, _) = hands.topics.listen(&ff_engine::index::Topic::Events);
         let (one, other) = (hands.open(), hands.open());
-        one.hold(id);
+        assert!(one.hold(id) && !other.hold(id));
         one.choose(id);
-        assert!(other.is_elsewhere(id));
         one.succeed();
         drop(one);
         assert!((&mut news).now_or_never().is_none());

@@ -35,10 +35,10 @@ impl Heads {
         self.left.extend(page);
     }
 
-    /// The first ones that are still there.
+    /// The first ones that are still there and in no other hands; they are held from then on.
     pub(super) fn first(&mut self, limit: usize, index: &Index, accepted: &Accepted, hand: &Hand) -> Vec<Entered> {
         let is_left = |head: &Entered| match accepted.changes.get(&head.key) {
-            None => !execution_in(head).is_some_and(|id| hand.is_elsewhere(id)),
+            None => execution_in(head).is_none_or(|id| hand.hold(id)),
             Some(change) => change.after.iter().any(|entry| entry.index == *index),
         };
         while self.left.front().is_some_and(|head| !is_left(head)) {

@@ -17,8 +17,8 @@ use super::mirror::{Mirror, Part};
 use crate::address::Entries;
 use crate::tables::{Along, Entered};
 
-/// How long work of other processes may be overlooked as long as there is other work to take.
-const AGE_MAX: Duration = Duration::from_millis(50);
+/// How long work of other processes may be overlooked as long as there is other work to take. Tests let that time pass by hand.
+const AGE_MAX: Duration = Duration::from_millis(if cfg!(test) { 5_000 } else { 50 });
 
 /// For how many times as long as its read took a mirror is good, if that is longer: while somebody's transaction stays open, the server must
 /// pass over everything that was taken since to find the heads of a queue.

@@ -68,7 +68,12 @@ impl Shared {
     /// Remembers what a commit left and tells those who wait for it.
     fn committed(&self, after: Vec<(Address, Option<Arc<Stored>>)>, moved: &[Moved], news: &News) {
         for (address, stored) in after {
-            self.memory.rows.put(address, stored);
+            // Hardly anybody asks for what has ended; who does has it remembered.
+            if stored.as_deref().is_some_and(Stored::has_ended) {
+                self.memory.rows.forget(&address);
+            } else {
+                self.memory.rows.put(address, stored);
+            }
         }
         self.memory.mirrors.follow(moved);
         self.tell(news);

@@ -3,6 +3,8 @@
 //! Operations run side by side. Whoever needs to read says so and waits; when all of them wait, everything that is wanted is read in one
 //! round trip.
 
+mod search;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +12,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use ff_engine::hash::{HashMap, HashSet};
-use ff_engine::index::{Bounds, Index, Position};
+use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
 use ff_engine::overlay::Overlay;
 use ff_engine::records::Record;
@@ -19,24 +21,16 @@ use tokio::sync::oneshot;
 use super::Memory;
 use super::cache::Row;
 use super::changes::Accepted;
-use super::foresight::{Foresight, Looked};
+use super::foresight::Looked;
 use super::hand::Hand;
-use super::heads::{Heads, execution_in};
+use super::heads::Heads;
 use super::mirror::Part;
-use super::mirrors::{Look, Mirrors, Reading, is_queue};
+use super::mirrors::{Mirrors, Reading, is_queue};
 use crate::address::{Address, Satellite, Stored, execution_of};
 use crate::error::{Trouble, explain};
 use crate::session::{Frame, Session};
 use crate::tables::{self, Along, Bring, Entered, Facts};
-
-/// Heads that are read at once for all who look for work, unless one of them wants more.
-const HEADS_MAX: usize = 256;
-
-/// How many times as many are read where the rest is remembered.
-const AHEAD: usize = 8;
-
-/// A part of an index: behind one position, up to another.
-type Stretch = (Index, Option<Position>, Option<Position>);
+use search::Stretch;
 
 /// A page of an index that somebody waits for.
 type Page = Result<Vec<Entered>>;
@@ -215,6 +209,10 @@ impl Batch {
         self.memory.as_ref()?.rows.get(address)
     }
 
+    fn mirrors(&self) -> Option<&Mirrors> {
+        self.memory.as_deref().map(|memory| &memory.mirrors)
+    }
+
     /// Learns what rows hold now.
     pub(super) async fn know_anew(&self, addresses: impl IntoIterator<Item = Address>) -> Result<()> {
         wait(self.ask(addresses, |_| None)).await
@@ -252,127 +250,6 @@ impl Batch {
         let (reader, read) = oneshot::channel();
         self.lock().wanted.pages.push((index.clone(), bounds.clone(), Reader::One(reader)));
         read.await.unwrap_or_else(|_| Err(Trouble::Closed.into()))
-    }
-
-    /// The first entries of an index behind a position that nobody in this batch has taken, and enough of them to be shared by all who look;
-    /// and whether they are only known, not read.
-    pub(super) async fn heads(&self, index: &Index, bounds: &Bounds) -> Result<(Vec<Entered>, bool)> {
-        if bounds.reverse {
-            return Ok((self.page(index, bounds).await?, false));
-        }
-        let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
-        self.note(index, bounds);
-        self.reflect(&from, bounds);
-        loop {
-            let after = {
-                let mut state = self.lock();
-                let State { heads, accepted, .. } = &mut *state;
-                match heads.get_mut(&from) {
-                    None => bounds.after.clone(),
-                    Some(heads) => {
-                        let left = heads.first(bounds.limit, index, accepted, &self.hand);
-                        if left.len() == bounds.limit || heads.more_after.is_none() {
-                            left.iter().filter_map(execution_in).for_each(|id| self.hand.hold(id));
-                            return Ok((left, heads.is_mirrored));
-                        }
-                        heads.more_after.clone()
-                    }
-                }
-            };
-            let bounds = self.ahead(index, &Bounds { after, ..bounds.clone() });
-            let page = self.page(index, &bounds).await?;
-            self.lock().heads.entry(from.clone()).or_default().extend(page, bounds.limit);
-        }
-    }
-
-    /// So many that there is something for everybody who looks.
-    fn shared(&self, bounds: &Bounds) -> Bounds {
-        let wanted = bounds.limit.saturating_mul(self.seekers.max(1)) + self.hand.held();
-        let limit = wanted.min(bounds.limit.max(HEADS_MAX));
-        Bounds { limit, ..bounds.clone() }
-    }
-
-    /// So many that there is something for those who look next, too, where the process will know what became of it.
-    fn ahead(&self, index: &Index, bounds: &Bounds) -> Bounds {
-        let mut bounds = self.shared(bounds);
-        if matches!(index, Index::Eligible(..)) && self.mirrors().is_some_and(Mirrors::are_used) {
-            bounds.limit = bounds.limit.saturating_mul(AHEAD).min(bounds.limit.max(HEADS_MAX));
-        }
-        bounds
-    }
-
-    fn mirrors(&self) -> Option<&Mirrors> {
-        self.memory.as_deref().map(|memory| &memory.mirrors)
-    }
-
-    /// Takes a part of a list out of its mirror, unless it is here already; says whether it is here.
-    fn reflect(&self, from: &Stretch, bounds: &Bounds) -> bool {
-        if self.lock().heads.contains_key(from) {
-            return true;
-        }
-        let (Some(mirrors), (index, after, until)) = (self.mirrors(), from) else { return false };
-        if !is_queue(index) || self.is_for_real.load(Ordering::Relaxed) {
-            return false;
-        }
-        let part = (after.as_ref(), until.as_ref());
-        let Some(Look { heads, more_after }) = mirrors.look(index, part, self.shared(bounds).limit) else {
-            return false;
-        };
-        self.learn(&heads);
-        let heads = Heads { left: heads.into(), more_after, is_mirrored: true };
-        self.lock().heads.insert(from.clone(), heads);
-        true
-    }
-
-    /// Whether anything that was accepted came out of a mirror.
-    pub(super) fn is_mirrored(&self) -> bool {
-        self.is_mirrored.load(Ordering::Relaxed)
-    }
-
-    /// Forgets what came out of mirrors, so that it is read instead.
-    pub(super) fn look_for_real(&self) {
-        self.is_for_real.store(true, Ordering::Relaxed);
-        self.lock().heads.retain(|_, heads| !heads.is_mirrored);
-    }
-
-    fn note(&self, index: &Index, bounds: &Bounds) {
-        let bounds = match index {
-            // A mirror of all classes shows every part of them.
-            Index::ClassesOfLane(_) => Bounds::first(bounds.limit),
-            _ => bounds.clone(),
-        };
-        let mut state = self.lock();
-        let is_new =
-            |(known, at): &(Index, Bounds)| known != index || at.after != bounds.after || at.until != bounds.until;
-        // What lies behind a first page is another one the next time.
-        if bounds.after.is_none() && state.looked.lists.iter().all(is_new) {
-            state.looked.lists.push((index.clone(), bounds));
-        }
-    }
-
-    /// Asks for what will be needed; says whether that is anything.
-    pub(super) fn foresee(&self, foresight: &Foresight) -> bool {
-        let Looked { lists, rows, .. } = foresight.looked();
-        let mut is_mirrored = false;
-        for (index, bounds) in lists {
-            let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
-            if self.reflect(&from, &bounds) {
-                is_mirrored = true;
-            } else {
-                let bounds = self.ahead(&index, &bounds);
-                self.lock().wanted.pages.push((index, bounds, Reader::All(from)));
-            }
-        }
-        let mut state = self.lock();
-        if !is_mirrored {
-            state.wanted.rows.extend(rows);
-        }
-        !state.wanted.pages.is_empty() || !state.wanted.rows.is_empty()
-    }
-
-    /// What was read that may be read again.
-    pub(super) fn looked(&self) -> Looked {
-        self.lock().looked.clone()
     }
 
     /// Whether anybody waits for a read.
