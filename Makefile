@@ -126,7 +126,7 @@ postgres-servers: ## servers and a pooler for tests: they start, survive a kill,
 
 .PHONY: postgres-store
 postgres-store: ## connections, layout and functions of the store on Postgres
-	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_mirrors --test postgres_lists --test postgres_reindex --test postgres_idle --test postgres_intake
+	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_company --test postgres_mirrors --test postgres_lists --test postgres_reindex --test postgres_idle --test postgres_intake
 
 .PHONY: postgres-pools
 postgres-pools: ## the store on a pool of the caller, and behind PgBouncer in session mode

@@ -1,8 +1,12 @@
 //! News between processes: who commits tells what may interest others, apart from the commit and many at a time.
 //!
 //! To notify inside of a transaction makes all commits of the server wait for each other. So a task of its own tells, as soon as there is
-//! something to tell, and at most once in a while. A store that closes tells the rest before it is gone. News that are lost with their
-//! process, or with a connection, are made up for: everybody who waits is woken after each new connection, and now and then.
+//! something to tell, and at most once in a while; and where nobody else is, nothing is told at all, see [`company`]. A store that closes tells
+//! the rest before it is gone. News that are lost with their process, or with a connection, are made up for: everybody who waits is woken after
+//! each new connection, and now and then.
+
+mod company;
+mod words;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +28,9 @@ use crate::error::{Trouble, explain};
 use crate::session::{Session, Step};
 use crate::writer::plan::News;
 use crate::writer::{Memory, Shared};
+use company::{Company, Presence};
+pub(crate) use words::SOMETHING_IS_DUE;
+use words::{ALL, HELLO, Heard, NOBODY, heard, word};
 
 /// The shortest time between two notifications of one process.
 const GAP: Duration = Duration::from_millis(5);
@@ -34,21 +41,20 @@ const PAYLOAD_MAX: usize = 7_900;
 /// How long to wait before connecting again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How often everybody looks, news or not: for those whose news died with them.
+/// How often everybody looks, news or not: for those whose news died with them. And how often a process asks whether others are there.
 pub(crate) const SWEEP: Duration = Duration::from_secs(30);
 
 /// Whether somebody listens, once that is known.
 type Began = Option<Result<()>>;
 
-/// The word for everything.
-const ALL: &str = "*";
-
-/// News from nobody in particular, so that everybody hears them: something is due, and has been for long.
-pub(crate) const SOMETHING_IS_DUE: &str = "00000000-0000-0000-0000-000000000000\nd0";
-
 /// The channel of a schema.
 pub(crate) fn channel(schema: &str) -> String {
-    format!("ff_{:016x}", fnv1a64(schema.as_bytes()))
+    format!("ff_{:016x}", number(schema))
+}
+
+/// The number of a schema's channel.
+fn number(schema: &str) -> u64 {
+    fnv1a64(schema.as_bytes())
 }
 
 /// What waits to be told.
@@ -56,11 +62,13 @@ pub(crate) fn channel(schema: &str) -> String {
 struct Untold {
     topics: HashSet<Topic>,
     due_at: Option<TimestampMs>,
+    /// Anything may have happened.
+    everything: bool,
 }
 
 impl Untold {
     fn is_empty(&self) -> bool {
-        self.topics.is_empty() && self.due_at.is_none()
+        self.topics.is_empty() && self.due_at.is_none() && !self.everything
     }
 
     fn add(&mut self, topics: impl IntoIterator<Item = Topic>, due_at: Option<TimestampMs>) {
@@ -95,6 +103,7 @@ impl Messengers {
 
 impl Drop for Messengers {
     fn drop(&mut self) {
+        self.herald.end_silence();
         self.herald.is_leaving.store(true, Ordering::SeqCst);
         self.herald.something.notify_one();
     }
@@ -108,8 +117,11 @@ struct Telling<'h> {
 
 impl Drop for Telling<'_> {
     fn drop(&mut self) {
-        let Untold { topics, due_at } = std::mem::take(&mut self.news);
-        self.herald.add(topics, due_at);
+        let Untold { topics, due_at, everything } = std::mem::take(&mut self.news);
+        self.herald.add(|untold| {
+            untold.add(topics, due_at);
+            untold.everything |= everything;
+        });
     }
 }
 
@@ -131,6 +143,7 @@ impl Ears {
                 self.topics.wake(&topic);
             }
             Some(Heard::Due(at)) => self.topics.wake_due(at),
+            Some(Heard::Hello) => {}
             None => {
                 self.memory.mirrors.doubt();
                 self.topics.wake_all();
@@ -143,6 +156,7 @@ impl Ears {
 #[derive(Clone, Debug)]
 pub(crate) struct Herald {
     untold: Arc<Mutex<Untold>>,
+    company: Arc<Company>,
     something: Arc<Notify>,
     /// One speaks at a time: who has it knows that everything that others took has been told.
     voice: Arc<tokio::sync::Mutex<()>>,
@@ -156,6 +170,7 @@ impl Herald {
     pub(crate) fn new() -> Self {
         Self {
             untold: Arc::default(),
+            company: Arc::default(),
             something: Arc::default(),
             voice: Arc::default(),
             is_leaving: Arc::default(),
@@ -167,14 +182,21 @@ impl Herald {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has news told soon.
+    /// Has news told soon, if there is anybody to tell.
     pub(crate) fn tell(&self, news: &News) {
-        self.add(news.topics.iter().cloned(), news.due_at);
+        if !self.company.is_alone() {
+            self.add(|untold| untold.add(news.topics.iter().cloned(), news.due_at));
+        }
     }
 
-    fn add(&self, topics: impl IntoIterator<Item = Topic>, due_at: Option<TimestampMs>) {
+    /// Others are there, or may be: whoever was alone has told nothing for a while, and tells everything now.
+    fn end_silence(&self) {
+        self.add(|untold| untold.everything |= self.company.expect());
+    }
+
+    fn add(&self, news: impl FnOnce(&mut Untold)) {
         let mut untold = self.lock();
-        untold.add(topics, due_at);
+        news(&mut untold);
         let is_silent = untold.is_empty();
         drop(untold);
         if !is_silent {
@@ -182,11 +204,17 @@ impl Herald {
         }
     }
 
-    /// Tells what is untold now; returns when it is told.
+    /// Tells everything that others may not know; returns when it is told.
     ///
     /// # Errors
     /// When it could not be told. It is tried again, unless that would be in vain.
-    pub(crate) async fn tell_all(&self, pool: &Pool, schema: &Arc<str>) -> Result<()> {
+    pub(crate) async fn tell_rest(&self, pool: &Pool, schema: &Arc<str>) -> Result<()> {
+        self.end_silence();
+        self.tell_all(pool, schema).await
+    }
+
+    /// Tells what is untold now; returns when it is told.
+    async fn tell_all(&self, pool: &Pool, schema: &Arc<str>) -> Result<()> {
         let _voice = self.voice.lock().await;
         let mut telling = Telling { herald: self, news: std::mem::take(&mut *self.lock()) };
         if telling.news.is_empty() {
@@ -222,14 +250,23 @@ impl Herald {
             payload.push('\n');
             payload.push_str(&word);
         }
-        if payload.len() > PAYLOAD_MAX { format!("{}\n{ALL}", self.process) } else { payload }
+        if untold.everything || payload.len() > PAYLOAD_MAX { self.says(ALL) } else { payload }
+    }
+
+    /// One word as a notification.
+    fn says(&self, word: &str) -> String {
+        format!("{}\n{word}", self.process)
     }
 
     /// Wakes those whom a notification concerns.
     fn hear(&self, payload: &str, ears: &Ears) {
         let mut words = payload.split('\n');
-        if words.next() == Some(&self.process.to_string()) {
+        let teller = words.next();
+        if teller == Some(&self.process.to_string()) {
             return;
+        }
+        if teller != Some(NOBODY) {
+            self.end_silence();
         }
         for word in words {
             ears.hear(heard(word));
@@ -238,10 +275,9 @@ impl Herald {
 
     /// Listens, for as long as the process lives. Says when it began to, or why it could not.
     async fn listen(self, pool: Pool, schema: Arc<str>, ears: Ears, began: watch::Sender<Began>) {
-        let channel = channel(&schema);
         loop {
             let heard = match pool.listener().await {
-                Ok(Some(listener)) => self.hear_all(listener, &channel, &ears, &began).await,
+                Ok(Some(listener)) => self.hear_all(listener, &schema, &ears, &began).await,
                 // Somebody else's pool hears nothing: those who wait look now and then.
                 Ok(None) => {
                     began.send_replace(Some(Ok(())));
@@ -254,6 +290,7 @@ impl Herald {
                 tracing::debug!(%error, "nobody listens to the server");
                 began.send_if_modified(|began| began.is_none() && began.replace(Err(error)).is_none());
             }
+            self.end_silence();
             ears.memory.mirrors.listen(false);
             tokio::time::sleep(AGAIN).await;
             ears.hear(None);
@@ -264,19 +301,22 @@ impl Herald {
     async fn hear_all(
         &self,
         listener: Listener,
-        channel: &str,
+        schema: &str,
         ears: &Ears,
         began: &watch::Sender<Began>,
     ) -> Result<()> {
         let Listener { client, mut messages } = listener;
+        let (channel, presence) = (channel(schema), Presence { client: &client, number: number(schema) });
         let listening = async {
-            client.batch_execute(&format!("LISTEN {channel}")).await.map_err(explain)?;
+            presence.come(&channel, &self.says(HELLO)).await?;
             ears.memory.mirrors.listen(true);
+            self.look_around(&presence).await?;
             began.send_replace(Some(Ok(())));
             loop {
                 // What was told before, or never was, went unheard.
                 ears.hear(None);
                 tokio::time::sleep(SWEEP).await;
+                self.look_around(&presence).await?;
             }
         };
         let hearing = async {
@@ -292,6 +332,18 @@ impl Herald {
             failed = listening => failed,
         }
     }
+
+    /// Asks whether others are there.
+    async fn look_around(&self, presence: &Presence<'_>) -> Result<()> {
+        let asked = self.company.moment();
+        if presence.has_company().await? {
+            self.end_silence();
+        } else {
+            let _untold = self.lock();
+            self.company.miss(asked);
+        }
+        Ok(())
+    }
 }
 
 const fn may_be_tried_again(told: &Result<()>) -> bool {
@@ -306,69 +358,69 @@ async fn send(pool: &Pool, schema: &Arc<str>, payload: &str) -> Result<()> {
     Ok(())
 }
 
-/// A topic as a word of a notification. Names have no control characters.
-fn word(topic: &Topic) -> String {
-    match topic {
-        Topic::Lane(lane) => format!("l{lane}"),
-        Topic::Stream(execution) => format!("s{execution}"),
-        Topic::Flow(flow) => format!("f{flow}"),
-        Topic::Execution(execution) => format!("x{execution}"),
-        Topic::Worker(instance) => format!("w{instance}"),
-        Topic::Events => "e".to_owned(),
-    }
-}
-
-#[derive(Debug, PartialEq)]
-enum Heard {
-    Topic(Topic),
-    Due(TimestampMs),
-}
-
-fn heard(word: &str) -> Option<Heard> {
-    let kind = word.chars().next()?;
-    let rest = &word[kind.len_utf8()..];
-    let topic = match kind {
-        'd' => return rest.parse().ok().map(|at| Heard::Due(TimestampMs(at))),
-        'l' => Topic::Lane(rest.parse().ok()?),
-        's' => Topic::Stream(rest.parse().ok()?),
-        'f' => Topic::Flow(rest.parse().ok()?),
-        'x' => Topic::Execution(rest.parse().ok()?),
-        'w' => Topic::Worker(rest.parse().ok()?),
-        'e' => Topic::Events,
-        _ => return None,
-    };
-    Some(Heard::Topic(topic))
-}
-
 #[cfg(test)]
 mod tests {
-    use ff_core::ids::{ExecutionId, FlowId, LaneId, WorkerInstanceId};
+    use ff_core::ids::ExecutionId;
 
     use super::*;
 
+    fn about_events() -> Untold {
+        Untold { topics: [Topic::Events].into(), ..Untold::default() }
+    }
+
+    /// One that has looked around and found nobody.
+    fn alone() -> Herald {
+        let herald = Herald::new();
+        herald.company.miss(herald.company.moment());
+        herald
+    }
+
     #[test]
-    fn every_topic_is_heard_as_it_was_told() {
-        let execution = ExecutionId::new(7, Uuid::from_u128(9));
-        for topic in [
-            Topic::Lane(LaneId::new("mail and more").unwrap()),
-            Topic::Stream(execution),
-            Topic::Flow(FlowId::from_uuid(Uuid::from_u128(3))),
-            Topic::Execution(execution),
-            Topic::Worker(WorkerInstanceId::new("w-1").unwrap()),
-            Topic::Events,
-        ] {
-            assert_eq!(heard(&word(&topic)), Some(Heard::Topic(topic)));
-        }
-        assert_eq!(heard("d-5"), Some(Heard::Due(TimestampMs(-5))));
-        assert_eq!(heard(ALL), None);
-        assert_eq!(heard("?of a later version"), None);
+    fn who_is_alone_keeps_nothing_to_tell_and_tells_everything_when_somebody_comes() {
+        let (herald, other, ears) = (alone(), Herald::new(), Ears::default());
+        let news = News { topics: [Topic::Events].into_iter().collect(), due_at: Some(TimestampMs(1)) };
+        herald.tell(&news);
+        assert!(herald.lock().is_empty());
+        herald.hear(&other.says(HELLO), &ears);
+        assert_eq!(herald.payload(&std::mem::take(&mut *herald.lock())), herald.says(ALL));
+        herald.tell(&news);
+        assert!(herald.lock().topics.contains(&Topic::Events), "the other one hears it");
+        herald.lock().topics.clear();
+        herald.hear(&other.says(HELLO), &ears);
+        assert!(!herald.lock().everything, "nothing was kept back");
+    }
+
+    #[test]
+    fn own_words_and_those_of_nobody_in_particular_are_no_company() {
+        let (herald, ears) = (alone(), Ears::default());
+        herald.hear(&herald.says(HELLO), &ears);
+        herald.hear(SOMETHING_IS_DUE, &ears);
+        assert!(herald.company.is_alone());
+        herald.hear(&Herald::new().payload(&about_events()), &ears);
+        assert!(!herald.company.is_alone());
+    }
+
+    #[test]
+    fn hello_is_no_news() {
+        let (herald, ears) = (Herald::new(), Ears::default());
+        let (mut news, _) = ears.topics.listen(&Topic::Events);
+        herald.hear(&Herald::new().says(HELLO), &ears);
+        assert!(futures_util::FutureExt::now_or_never(&mut news).is_none());
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_told_again() {
+        let herald = Herald::new();
+        drop(Telling { herald: &herald, news: Untold { everything: true, ..about_events() } });
+        let untold = herald.lock();
+        assert!(untold.everything && untold.topics.contains(&Topic::Events));
     }
 
     #[test]
     fn too_much_to_tell_is_told_as_everything() {
         let herald = Herald::new();
         let topics = (0..1_000).map(|n| Topic::Execution(ExecutionId::new(1, Uuid::from_u128(n)))).collect();
-        let payload = herald.payload(&Untold { topics, due_at: None });
+        let payload = herald.payload(&Untold { topics, ..Untold::default() });
         assert!(payload.ends_with(ALL) && payload.len() < PAYLOAD_MAX, "{payload}");
     }
 
@@ -385,7 +437,7 @@ mod tests {
     fn nobody_hears_itself() {
         let (herald, ears) = (Herald::new(), Ears::default());
         let (mut news, _) = ears.topics.listen(&Topic::Events);
-        let payload = herald.payload(&Untold { topics: [Topic::Events].into(), due_at: None });
+        let payload = herald.payload(&about_events());
         herald.hear(&payload, &ears);
         assert!(futures_util::FutureExt::now_or_never(&mut news).is_none());
         Herald::new().hear(&payload, &ears);

@@ -211,7 +211,7 @@ impl Store for PostgresStore {
     }
 
     async fn tell_others(&self) -> Result<()> {
-        let told = self.shared.herald.tell_all(&self.shared.pool, &self.shared.schema);
+        let told = self.shared.herald.tell_rest(&self.shared.pool, &self.shared.schema);
         let too_late = |_| Err(EngineError::Timeout { op: "tell_others", elapsed: LAST_WORDS });
         tokio::time::timeout(LAST_WORDS, told).await.unwrap_or_else(too_late)
     }
