@@ -266,6 +266,22 @@ mod tests {
     }
 
     #[test]
+    fn words_are_stored_as_one_byte_and_read_back_even_from_within_a_tagged_enum() {
+        for reason in ReleaseReason::ALL {
+            let bytes = rmp_serde::to_vec(reason).unwrap();
+            assert_eq!((bytes.len(), rmp_serde::from_slice(&bytes).ok()), (1, Some(*reason)));
+            let lease_id = LeaseId::from_uuid(Uuid::from_u128(1));
+            let change = LeaseChange::Released { lease_id, lease_epoch: LeaseEpoch(2), reason: *reason };
+            let bytes = rmp_serde::to_vec(&change).unwrap();
+            assert_eq!(rmp_serde::from_slice::<LeaseChange>(&bytes).unwrap(), change);
+        }
+        assert!(rmp_serde::from_slice::<ReleaseReason>(&[0x7f]).is_err(), "no word has this place");
+        assert_eq!(serde_json::to_string(&ReleaseReason::Completed).unwrap(), "\"completed\"");
+        assert!(serde_json::from_str::<ReleaseReason>("0").is_err(), "a place is no word");
+        assert!(serde_json::from_value::<ReleaseReason>(0.into()).is_err(), "a place is no word");
+    }
+
+    #[test]
     fn a_damaged_keyring_tells_no_secret() {
         let secret = rmp_serde::to_vec("5ec2e7").unwrap();
         let told = decode_record(&Key::keyring(), &secret).unwrap_err().to_string();
