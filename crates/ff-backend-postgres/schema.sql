@@ -42,18 +42,18 @@ CREATE TABLE flowfabric.event (
 );
 
 CREATE TABLE flowfabric.execution (
-  partition integer NOT NULL,
-  uuid uuid NOT NULL,
   version bigint NOT NULL,
-  lane text COLLATE "C",
-  kind text COLLATE "C",
-  state text COLLATE "C",
-  queue bytea,
-  rank bigint,
+  uuid uuid NOT NULL,
+  partition integer NOT NULL,
+  state "char",
   created_at bigint,
+  rank bigint,
   lease_expires_at bigint,
   completed_at bigint,
   sweep_from bigint,
+  queue uuid,
+  lane text COLLATE "C",
+  kind text COLLATE "C",
   body bytea NOT NULL,
   definition bytea,
   first_attempt bytea,
@@ -89,9 +89,9 @@ CREATE INDEX execution_eligible ON flowfabric.execution USING btree (queue, rank
 
 CREATE INDEX execution_eligible_in ON flowfabric.execution USING btree (partition, lane, rank, uuid) WITH (deduplicate_items=off) WHERE (queue IS NOT NULL);
 
-CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((kind IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
+CREATE INDEX execution_kind_state ON flowfabric.execution USING btree (kind, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((kind IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'a'::"char")));
 
-CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((lane IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'active'::text)));
+CREATE INDEX execution_lane_state ON flowfabric.execution USING btree (lane, state, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off) WHERE ((lane IS NOT NULL) AND ((lease_expires_at IS NULL) OR (state <> 'a'::"char")));
 
 CREATE INDEX execution_lease_expiry ON flowfabric.execution USING btree (lease_expires_at, partition, uuid) WITH (deduplicate_items=off) WHERE (lease_expires_at IS NOT NULL);
 

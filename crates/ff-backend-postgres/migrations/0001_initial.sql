@@ -9,26 +9,29 @@ CREATE TABLE {schema}.deployment (
 -- Tells this schema from others of the same name.
 INSERT INTO {schema}.deployment (name, value) VALUES ('identity', (pg_catalog.random() * 9007199254740991)::bigint);
 
--- Executions. `version` changes with every write. `body` is the record of state and ownership. The columns between them repeat what
--- the indexes below sort by, and are NULL where the record does not stand in the index. The columns after `body` are records that hardly any
--- execution is without, as long as they are small; an empty one is found in the table of records, a NULL one does not exist.
+-- Executions. `version` changes with every write. `body` is the record of state and ownership. The columns from `state` to `kind` repeat
+-- what the indexes below sort by, and are NULL where the record does not stand in the index: `state` is a letter, a capital one for what is
+-- over, and `queue` a digest of namespace, lane and class. The columns after `body` are records that hardly any execution is without, as
+-- long as they are small; an empty one is found in the table of records, a NULL one does not exist.
+--
+-- Columns of fixed width come first, in an order that leaves no gaps between them.
 --
 -- A third of each page stays free, so that a new version of a row finds a place beside the old one. Dead versions of rows that change
 -- many times a second must go soon: cleaning starts at a small share of the table and does not pause. Texts are compared byte by byte,
 -- so that no update of the operating system's languages can change the order of an index.
 CREATE TABLE {schema}.execution (
-  partition        integer NOT NULL,
-  uuid             uuid NOT NULL,
   version          bigint NOT NULL,
-  lane             text COLLATE "C",
-  kind             text COLLATE "C",
-  state            text COLLATE "C",
-  queue            bytea,
-  rank             bigint,
+  uuid             uuid NOT NULL,
+  partition        integer NOT NULL,
+  state            "char",
   created_at       bigint,
+  rank             bigint,
   lease_expires_at bigint,
   completed_at     bigint,
   sweep_from       bigint,
+  queue            uuid,
+  lane             text COLLATE "C",
+  kind             text COLLATE "C",
   body             bytea NOT NULL,
   definition       bytea,
   first_attempt    bytea,
@@ -55,9 +58,9 @@ CREATE INDEX execution_eligible ON {schema}.execution (queue, rank, partition, u
 CREATE INDEX execution_eligible_in ON {schema}.execution (partition, lane, rank, uuid) WITH (deduplicate_items = off)
   WHERE queue IS NOT NULL;
 CREATE INDEX execution_lane_state ON {schema}.execution (lane, state, created_at, partition DESC, uuid DESC)
-  WITH (deduplicate_items = off) WHERE lane IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
+  WITH (deduplicate_items = off) WHERE lane IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'a');
 CREATE INDEX execution_kind_state ON {schema}.execution (kind, state, created_at, partition DESC, uuid DESC)
-  WITH (deduplicate_items = off) WHERE kind IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'active');
+  WITH (deduplicate_items = off) WHERE kind IS NOT NULL AND (lease_expires_at IS NULL OR state <> 'a');
 CREATE INDEX execution_lease_expiry ON {schema}.execution (lease_expires_at, partition, uuid) WITH (deduplicate_items = off)
   WHERE lease_expires_at IS NOT NULL;
 CREATE INDEX execution_terminal_in ON {schema}.execution (partition, lane, completed_at, uuid) WITH (deduplicate_items = off)
@@ -160,8 +163,8 @@ CREATE TYPE {schema}.execution_write AS (
   namespace        text,
   lane             text,
   kind             text,
-  state            text,
-  queue            bytea,
+  state            "char",
+  queue            uuid,
   rank             bigint,
   created_at       bigint,
   lease_expires_at bigint,

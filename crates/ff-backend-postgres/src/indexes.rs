@@ -7,10 +7,11 @@ use std::cmp::Ordering;
 
 use ff_core::partition::Partition;
 use ff_core::state::PublicState;
-use ff_engine::codec::{KeyRange, encode_index, encode_queue};
+use ff_engine::codec::{KeyRange, encode_index};
 use ff_engine::index::{Bounds, DueKind, Index, Position};
 use uuid::Uuid;
 
+use crate::column;
 use crate::short::short;
 use crate::value::Value;
 
@@ -270,7 +271,7 @@ const fn newest(table: &'static str, spread: Spread, filter: &'static str, value
 /// Those who are worked on come and go and are few: they stand only in the index of leases.
 fn in_state(state: PublicState, others: &'static str, leased: &'static str, name: Value) -> Place {
     let spread = if state == PublicState::Active { Spread::And(leased) } else { Spread::One };
-    newest("execution", spread, others, vec![name, text(&state)])
+    newest("execution", spread, others, vec![name, Value::Letter(column::letter(state))])
 }
 
 impl Place {
@@ -279,7 +280,7 @@ impl Place {
         match index {
             Index::ExecutionsIn(home) => columns(None, "i.partition = ?", vec![partition(*home)]),
             Index::Eligible(namespace, lane, class) => {
-                columns(Some("rank"), "i.queue = ?", vec![Value::Bytes(short(encode_queue(namespace, lane, class)))])
+                columns(Some("rank"), "i.queue = ?", vec![Value::Id(column::queue(namespace, lane, class))])
             }
             Index::EligibleIn(home, lane) => columns(
                 Some("rank"),
@@ -290,13 +291,13 @@ impl Place {
             Index::CreatedIn(namespace) => newest("created", Spread::One, "i.namespace = ?", vec![text(namespace)]),
             Index::LaneState(lane, state) => in_state(
                 *state,
-                "i.lane = ? AND i.state = ? AND (i.lease_expires_at IS NULL OR i.state <> 'active')",
+                "i.lane = ? AND i.state = ? AND (i.lease_expires_at IS NULL OR i.state <> 'a')",
                 "i.lane = ? AND i.state = ? AND i.lease_expires_at IS NOT NULL",
                 text(lane),
             ),
             Index::KindState(kind, state) => in_state(
                 *state,
-                "i.kind = ? AND i.state = ? AND (i.lease_expires_at IS NULL OR i.state <> 'active')",
+                "i.kind = ? AND i.state = ? AND (i.lease_expires_at IS NULL OR i.state <> 'a')",
                 "i.kind = ? AND i.state = ? AND i.lease_expires_at IS NOT NULL",
                 text(kind),
             ),

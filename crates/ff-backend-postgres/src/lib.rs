@@ -5,6 +5,7 @@
 mod address;
 mod client;
 mod clock;
+mod column;
 mod connection;
 mod error;
 mod indexes;

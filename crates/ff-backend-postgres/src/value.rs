@@ -16,6 +16,8 @@ pub(crate) enum Value {
     Text(String),
     Bytes(Vec<u8>),
     Id(Uuid),
+    /// Of the type `"char"`.
+    Letter(i8),
 }
 
 /// Bytes that others hold, too.
@@ -58,11 +60,12 @@ impl ToSql for Value {
             Self::Text(value) => value.to_sql(ty, out),
             Self::Bytes(value) => value.to_sql(ty, out),
             Self::Id(value) => value.to_sql(ty, out),
+            Self::Letter(value) => value.to_sql(ty, out),
         }
     }
 
     fn accepts(ty: &Type) -> bool {
-        matches!(*ty, Type::INT4 | Type::INT8 | Type::TEXT | Type::BYTEA | Type::UUID)
+        matches!(*ty, Type::INT4 | Type::INT8 | Type::TEXT | Type::BYTEA | Type::UUID | Type::CHAR)
     }
 
     to_sql_checked!();

@@ -18,7 +18,7 @@ impl Blob {
     /// Bytes without content.
     #[must_use]
     pub fn empty() -> Self {
-        Self(Arc::from([]))
+        Self(Arc::default())
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::str::FromStr;
 
 use serde::de::{self, Visitor};
 use serde::{Deserializer, Serializer};
@@ -74,4 +75,38 @@ pub(crate) fn read_text<'de, T, E: fmt::Display, D: Deserializer<'de>>(
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, D::Error> {
     deserializer.deserialize_str(Text(what, parse, PhantomData))
+}
+
+struct Word<T: 'static>(&'static str, &'static [T]);
+
+impl<T: Copy + FromStr<Err: fmt::Display>> Visitor<'_> for Word<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    // Text formats hand over wider numbers only, which stay refused.
+    fn visit_u8<E: de::Error>(self, place: u8) -> Result<T, E> {
+        let word = self.1.get(usize::from(place)).copied();
+        word.ok_or_else(|| E::custom(format_args!("{place} is the place of no {}", self.0)))
+    }
+}
+
+/// Writes a literal, or its place among all.
+pub(crate) fn write_word<S: Serializer>(serializer: S, text: &str, place: u8) -> Result<S::Ok, S::Error> {
+    if serializer.is_human_readable() { serializer.serialize_str(text) } else { serializer.serialize_u8(place) }
+}
+
+/// Reads either form of a literal.
+pub(crate) fn read_word<'de, T: Copy + FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+    deserializer: D,
+    what: &'static str,
+    all: &'static [T],
+) -> Result<T, D::Error> {
+    deserializer.deserialize_any(Word(what, all))
 }

@@ -1,8 +1,9 @@
-//! Closed vocabularies: enums whose literal is the same in JSON, in stores and in logs.
+//! Closed vocabularies: enums whose literal is the same in JSON and in logs.
 
 /// Declares an enum of unit variants with one literal each.
 ///
-/// Generates `ALL`, `as_str`, `Display`, `FromStr` and serde as that literal; an unknown literal is refused.
+/// Generates `ALL`, `as_str`, `Display`, `FromStr` and serde as that literal; an unknown literal is refused. Compact formats hold the place
+/// of the value among all instead: a new one goes to the end, and none is taken away.
 macro_rules! words {
     ($(#[$meta:meta])* $vis:vis enum $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -14,7 +15,7 @@ macro_rules! words {
             /// Every value, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The literal used in JSON, stores and logs.
+            /// The literal used in JSON and logs.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
@@ -40,13 +41,13 @@ macro_rules! words {
 
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
+                $crate::wire::write_word(serializer, self.as_str(), *self as u8)
             }
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::wire::read_text(deserializer, stringify!($name), str::parse)
+                $crate::wire::read_word(deserializer, stringify!($name), Self::ALL)
             }
         }
     };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ff_core::Result;
 use ff_core::ids::{ExecutionId, ExecutionKind, LaneId, Namespace};
-use ff_engine::codec::encode_queue;
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::Key;
 use postgres_types::ToSql;
@@ -13,10 +12,10 @@ use uuid::Uuid;
 
 use super::{Along, Bring, Entered, cell};
 use crate::address::{Cell, Satellite, Stored};
+use crate::column;
 use crate::error::corrupt;
 use crate::indexes::{Columns, Query};
 use crate::session::Step;
-use crate::short::short;
 use crate::value::{Bytes, Text};
 
 /// What the columns of a row hold, as its index entries say.
@@ -24,9 +23,9 @@ use crate::value::{Bytes, Text};
 pub(crate) struct Shadow {
     pub(crate) lane: Option<Text<LaneId>>,
     pub(crate) kind: Option<Text<ExecutionKind>>,
-    pub(crate) state: Option<&'static str>,
+    pub(crate) state: Option<i8>,
     pub(crate) created_at: Option<i64>,
-    pub(crate) queue: Option<Vec<u8>>,
+    pub(crate) queue: Option<Uuid>,
     pub(crate) rank: Option<i64>,
     pub(crate) lease_expires_at: Option<i64>,
     pub(crate) completed_at: Option<i64>,
@@ -42,11 +41,11 @@ impl Shadow {
                 Index::Created => shadow.created_at = Some(-position.major),
                 Index::LaneState(lane, state) => {
                     shadow.lane = Some(Text(lane.clone()));
-                    shadow.state = Some(state.as_str());
+                    shadow.state = Some(column::letter(*state));
                 }
                 Index::KindState(kind, _) => shadow.kind = Some(Text(kind.clone())),
                 Index::Eligible(namespace, lane, class) => {
-                    shadow.queue = Some(short(encode_queue(namespace, lane, class)));
+                    shadow.queue = Some(column::queue(namespace, lane, class));
                     shadow.rank = Some(position.major);
                 }
                 Index::Due(DueKind::LeaseExpiry) => shadow.lease_expires_at = Some(position.major),
@@ -174,8 +173,8 @@ struct Write {
     namespace: Option<Text<Namespace>>,
     lane: Option<Text<LaneId>>,
     kind: Option<Text<ExecutionKind>>,
-    state: Option<&'static str>,
-    queue: Option<Vec<u8>>,
+    state: Option<i8>,
+    queue: Option<Uuid>,
     rank: Option<i64>,
     created_at: Option<i64>,
     lease_expires_at: Option<i64>,
@@ -281,7 +280,7 @@ pub(crate) fn restore(shadows: &[(ExecutionId, Shadow)]) -> Option<Step> {
         "UPDATE {{s}}.execution e SET {set}
          FROM (
            SELECT w.*, {wrong} AS wrong
-           FROM unnest($1::integer[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bytea[],
+           FROM unnest($1::integer[], $2::uuid[], $3::text[], $4::text[], $5::\"char\"[], $6::bigint[], $7::uuid[],
              $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]) AS w (partition, uuid, {names})
            JOIN {{s}}.execution i ON i.partition = w.partition AND i.uuid = w.uuid
          ) AS w
@@ -294,7 +293,7 @@ pub(crate) fn restore(shadows: &[(ExecutionId, Shadow)]) -> Option<Step> {
     .with(each(shadows, |shadow| shadow.kind.clone()))
     .with(each(shadows, |shadow| shadow.state))
     .with(each(shadows, |shadow| shadow.created_at))
-    .with(each(shadows, |shadow| shadow.queue.clone()))
+    .with(each(shadows, |shadow| shadow.queue))
     .with(each(shadows, |shadow| shadow.rank))
     .with(each(shadows, |shadow| shadow.lease_expires_at))
     .with(each(shadows, |shadow| shadow.completed_at))

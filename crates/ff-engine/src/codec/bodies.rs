@@ -1,19 +1,20 @@
 //! Records and events as MessagePack.
 //!
-//! Fields of events and of the hot kinds are written by position: every field is written, and new ones go to the end with a default.
-//! Those of all others are written by name.
+//! Records that stand beside an execution are sparse (`records::sparse`). Fields of events and of the other hot kinds are written by position: every
+//! field is written, and new ones go to the end with a default. Those of all others are written by name.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::sync::Arc;
 
 use ff_core::error::ValidationKind;
 use ff_core::{EngineError, Result};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
+use serde::{Deserializer, Serialize};
 
 use crate::event::Event;
 use crate::key::{Key, Name};
-use crate::records::{self, Record};
+use crate::records::{self, Record, Sparse};
 
 thread_local! {
     /// Where records are written before it is known how long they are: many are kept for a while, and none should keep more than it needs.
@@ -39,22 +40,59 @@ fn by_name<T: Serialize>(value: &T, draft: &mut Vec<u8>) -> Written {
     value.serialize(&mut rmp_serde::Serializer::new(draft).with_struct_map())
 }
 
+fn sparsely_by_position<T: Sparse>(record: &T, draft: &mut Vec<u8>) -> Written {
+    record.write(&mut rmp_serde::Serializer::new(draft))
+}
+
+fn sparsely_by_name<T: Sparse>(record: &T, draft: &mut Vec<u8>) -> Written {
+    record.write(&mut rmp_serde::Serializer::new(draft).with_struct_map())
+}
+
 fn unwritable(error: &rmp_serde::encode::Error) -> EngineError {
     EngineError::validation(ValidationKind::InvalidInput, format_args!("cannot be stored: {error}"))
 }
 
+fn unreadable(key: &Key, error: &rmp_serde::decode::Error) -> EngineError {
+    // What does not decode may be quoted, and what is in the keyring is nobody's business.
+    let why = if matches!(key.name, Name::Keyring) { "does not decode".to_owned() } else { error.to_string() };
+    EngineError::validation(ValidationKind::Corruption, format_args!("{key:?}: record: {why}"))
+}
+
 fn read<T: DeserializeOwned>(key: &Key, bytes: &[u8]) -> Result<T> {
-    rmp_serde::from_slice(bytes).map_err(|error| {
-        // What does not decode may be quoted, and what is in the keyring is nobody's business.
-        let why = if matches!(key.name, Name::Keyring) { "does not decode".to_owned() } else { error.to_string() };
-        EngineError::validation(ValidationKind::Corruption, format_args!("{key:?}: record: {why}"))
-    })
+    rmp_serde::from_slice(bytes).map_err(|error| unreadable(key, &error))
+}
+
+/// A sparse record, with what its key tells.
+struct Reader<T: Sparse>(T::Known);
+
+impl<'de, T: Sparse> Visitor<'de> for Reader<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the fields of a record")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> std::result::Result<T, A::Error> {
+        T::read(self.0, parts)
+    }
+}
+
+fn read_sparse<T: Sparse>(key: &Key, known: T::Known, bytes: &[u8]) -> Result<T> {
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    deserializer.deserialize_seq(Reader(known)).map_err(|error| unreadable(key, &error))
 }
 
 macro_rules! kinds {
-    (by_position { $($hot:ident $(= $hot_name:ident)?),+ $(,)? } by_name { $($cold:ident = $cold_name:ident),+ $(,)? }) => {
+    (
+        sparsely_by_position { $($sparse:ident($($known:ident),+)),+ $(,)? }
+        sparsely_by_name { $($named:ident($($told:ident),+)),+ $(,)? }
+        by_position { $($hot:ident),+ $(,)? }
+        by_name { $($cold:ident = $cold_name:ident),+ $(,)? }
+    ) => {
         fn write_record(record: &Record, draft: &mut Vec<u8>) -> Written {
             match record {
+                $(Record::$sparse(record) => sparsely_by_position(&**record, draft),)+
+                $(Record::$named(record) => sparsely_by_name(&**record, draft),)+
                 $(Record::$hot(record) => by_position(&**record, draft),)+
                 $(Record::$cold(record) => by_name(&**record, draft),)+
             }
@@ -66,6 +104,8 @@ macro_rules! kinds {
         /// `Corruption` when the bytes are not one.
         pub fn decode_record(key: &Key, bytes: &[u8]) -> Result<Record> {
             Ok(match key.name {
+                $(Name::$sparse($($known),+) => read_sparse::<records::$sparse>(key, ($($known,)+), bytes)?.into(),)+
+                $(Name::$named($($told),+) => read_sparse::<records::$named>(key, ($($told,)+), bytes)?.into(),)+
                 $(Name::$hot(..) => read::<records::$hot>(key, bytes)?.into(),)+
                 $(Name::$cold_name { .. } => read::<records::$cold>(key, bytes)?.into(),)+
             })
@@ -74,16 +114,20 @@ macro_rules! kinds {
 }
 
 kinds! {
-    by_position { Execution, Fence, Payload, Outcome, Progress, Attempt, AttemptUsage, Grant }
+    sparsely_by_position {
+        Execution(id), Payload(execution), Outcome(execution), Attempt(execution, index), Grant(execution),
+    }
+    // A policy is written by name.
+    sparsely_by_name { Definition(execution), ExecutionTags(execution), StreamHead(execution, index) }
+    by_position { Fence, Progress, AttemptUsage }
     by_name {
-        Definition = Definition, ExecutionTags = ExecutionTags, StreamHead = StreamHead, Frame = Frame, Summary = Summary,
-        Suspension = Suspension, Waitpoint = Waitpoint, Signal = Signal, SignalTally = SignalTally, Dedup = Dedup,
-        Settlement = Settlement, Flow = Flow, FlowTags = FlowTags, Edge = Edge, EdgeGroup = EdgeGroup,
-        FlowProjection = FlowProjection, ProjectionMark = ProjectionMark, CancelAck = CancelAck,
-        Continuation = Continuation, Budget = Budget, Ledger = Ledger, QuotaPolicy = QuotaPolicy,
-        QuotaUsage = QuotaUsage, Admission = Admission, WindowEntry = WindowEntry, Worker = Worker, Lane = Lane,
-        LaneClass = LaneClass, ScopeBinding = ScopeBinding, KeyringRecord = Keyring, Deployment = Deployment,
-        StepHead = StepHead, Step = Step, Intake = Intake,
+        Frame = Frame, Summary = Summary, Suspension = Suspension, Waitpoint = Waitpoint, Signal = Signal,
+        SignalTally = SignalTally, Dedup = Dedup, Settlement = Settlement, Flow = Flow, FlowTags = FlowTags,
+        Edge = Edge, EdgeGroup = EdgeGroup, FlowProjection = FlowProjection, ProjectionMark = ProjectionMark,
+        CancelAck = CancelAck, Continuation = Continuation, Budget = Budget, Ledger = Ledger,
+        QuotaPolicy = QuotaPolicy, QuotaUsage = QuotaUsage, Admission = Admission, WindowEntry = WindowEntry,
+        Worker = Worker, Lane = Lane, LaneClass = LaneClass, ScopeBinding = ScopeBinding, KeyringRecord = Keyring,
+        Deployment = Deployment, StepHead = StepHead, Step = Step, Intake = Intake,
     }
 }
 
@@ -263,6 +307,22 @@ mod tests {
             let intake = Intake { home: id.partition(), id: Uuid::from_u128(1), work, submitted_at: TimestampMs(5) };
             assert_eq!(round_trip(&intake.clone().into()), intake.into());
         }
+    }
+
+    #[test]
+    fn words_are_stored_as_one_byte_and_read_back_even_from_within_a_tagged_enum() {
+        for reason in ReleaseReason::ALL {
+            let bytes = rmp_serde::to_vec(reason).unwrap();
+            assert_eq!((bytes.len(), rmp_serde::from_slice(&bytes).ok()), (1, Some(*reason)));
+            let lease_id = LeaseId::from_uuid(Uuid::from_u128(1));
+            let change = LeaseChange::Released { lease_id, lease_epoch: LeaseEpoch(2), reason: *reason };
+            let bytes = rmp_serde::to_vec(&change).unwrap();
+            assert_eq!(rmp_serde::from_slice::<LeaseChange>(&bytes).unwrap(), change);
+        }
+        assert!(rmp_serde::from_slice::<ReleaseReason>(&[0x7f]).is_err(), "no word has this place");
+        assert_eq!(serde_json::to_string(&ReleaseReason::Completed).unwrap(), "\"completed\"");
+        assert!(serde_json::from_str::<ReleaseReason>("0").is_err(), "a place is no word");
+        assert!(serde_json::from_value::<ReleaseReason>(0.into()).is_err(), "a place is no word");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
+use super::sparse::sparse;
 use crate::index::{Entry, Index, Position, Topic};
 use crate::key::Key;
 
@@ -34,7 +35,7 @@ pub struct AttemptEnd {
 }
 
 /// One attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Attempt {
     pub execution: ExecutionId,
@@ -57,9 +58,24 @@ pub struct Attempt {
     pub detail: Option<Blob>,
     pub lineage: Option<Lineage>,
     /// Somebody else ended or parked it while its owner held it, and the owner may not know.
-    #[serde(default)]
     pub taken: bool,
 }
+
+sparse!(Attempt {
+    known: [execution: ExecutionId, index: AttemptIndex],
+    always: [
+        id,
+        attempt_type,
+        lifecycle,
+        lease_id,
+        lease_epoch,
+        worker_id,
+        worker_instance_id,
+        created_at,
+        started_at,
+    ],
+    or_default: [ended_at, reason, category, detail, suspended_at, resumed_at, lineage, taken],
+});
 
 impl Attempt {
     /// Parks it; the same attempt goes on later.

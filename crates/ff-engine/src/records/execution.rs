@@ -1,18 +1,15 @@
-//! An execution: the narrow hot record of state and ownership, and the cold records beside it.
+//! An execution: the narrow hot record of state and ownership.
 
-use std::collections::BTreeMap;
-
+use ff_core::TimestampMs;
 use ff_core::backend::suspension::SuspendedCursor;
 use ff_core::ids::{
     AttemptId, AttemptIndex, BudgetId, ExecutionId, ExecutionKind, FlowId, LaneId, LeaseEpoch, LeaseFence, LeaseId,
     Namespace, QuotaPolicyId, WaitpointId, WorkerId, WorkerInstanceId,
 };
-use ff_core::policy::ExecutionPolicy;
 use ff_core::state::{EligibilityState, LifecyclePhase, OwnershipState, PublicState, StateVector};
-use ff_core::trace::TraceContext;
-use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
+use super::sparse::sparse;
 use super::{Gate, QueueClass, Stored};
 use crate::index::{DueKind, Entry, Index, Position, Topic};
 use crate::key::Key;
@@ -110,7 +107,7 @@ pub struct Cancellation {
 }
 
 /// State and ownership of one execution.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct Execution {
     pub id: ExecutionId,
@@ -177,20 +174,61 @@ pub struct Execution {
     /// Somebody parked it, rather than the engine for want of a worker.
     pub parked_by_hand: bool,
     /// The ordinal of the first suspension of this life.
-    #[serde(default)]
     pub first_suspension: u32,
     /// It is over and was found to be needed still: retention looks at it again then.
-    #[serde(default)]
     pub kept_until: Option<TimestampMs>,
     /// Whether a waitpoint was ever opened for it; without one there is none to close at its end.
-    #[serde(default = "unknown")]
     pub(super) had_waitpoints: bool,
 }
 
-/// Where nothing was noted, there may be some.
-const fn unknown() -> bool {
-    true
-}
+sparse!(Execution {
+    known: [id: ExecutionId],
+    always: [namespace, lane, class, state, created_at, last_mutation_at, epoch],
+    or_default: [
+        priority,
+        attempt_count,
+        attempt_id,
+        started_at,
+        lease,
+        completed_at,
+        has_result,
+        attempt_index,
+        tagged,
+        flow_id,
+        deadline_at,
+        retention_ms,
+        had_waitpoints,
+        suspension,
+        suspension_count,
+        suspension_timeout_at,
+        current_waitpoint,
+        attempt_timeout_at,
+        retry_count,
+        failure,
+        wake_at,
+        pending_lineage,
+        blocking_detail,
+        budget_ids,
+        quota_policy_ids,
+        blocked_at,
+        blocked_by,
+        reclaim_at,
+        reclaim_open,
+        reclaim_count,
+        consecutive_reclaims,
+        cancellation,
+        park_marker,
+        dependency_generation,
+        remembered_delay,
+        attempt_time_left_ms,
+        replay_count,
+        first_suspension,
+        kept_until,
+        last_capability_mismatch_at,
+        purging,
+        parked_by_hand,
+    ],
+});
 
 impl Execution {
     /// The state dimensions.
@@ -488,95 +526,5 @@ impl Fence {
 impl Stored for Fence {
     fn key(&self) -> Key {
         Key::fence(self.execution)
-    }
-}
-
-/// What was frozen at creation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Definition {
-    pub execution: ExecutionId,
-    /// Whether the creator gave a policy at all: without one nothing is retried.
-    pub policy: Option<ExecutionPolicy>,
-    pub payload_encoding: Option<String>,
-    pub creator_identity: String,
-    pub idempotency_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace_context: Option<TraceContext>,
-}
-
-impl Stored for Definition {
-    fn key(&self) -> Key {
-        Key::definition(self.execution)
-    }
-}
-
-/// Input bytes, and upstream results by edge name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Payload {
-    pub execution: ExecutionId,
-    pub payload: Blob,
-    pub inputs: BTreeMap<String, Blob>,
-}
-
-impl Stored for Payload {
-    fn key(&self) -> Key {
-        Key::payload(self.execution)
-    }
-}
-
-/// Result bytes of a completed execution.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Outcome {
-    pub execution: ExecutionId,
-    pub result: Blob,
-}
-
-impl Stored for Outcome {
-    fn key(&self) -> Key {
-        Key::outcome(self.execution)
-    }
-}
-
-/// Progress as the worker tells it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct Progress {
-    pub execution: ExecutionId,
-    pub percent: Option<u8>,
-    pub message: Option<String>,
-    pub updated_at: TimestampMs,
-}
-
-impl Stored for Progress {
-    fn key(&self) -> Key {
-        Key::progress(self.execution)
-    }
-}
-
-/// Tags of an execution.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
-pub struct ExecutionTags {
-    pub execution: ExecutionId,
-    pub created_at: TimestampMs,
-    pub tags: BTreeMap<String, String>,
-    pub updated_at: TimestampMs,
-}
-
-impl Stored for ExecutionTags {
-    fn key(&self) -> Key {
-        Key::execution_tags(self.execution)
-    }
-
-    fn entries(&self, out: &mut Vec<Entry>) {
-        for (key, value) in &self.tags {
-            out.push(Entry::new(
-                Index::Tagged(key.clone(), value.clone()),
-                Position::of(-self.created_at.0, self.execution),
-            ));
-        }
     }
 }

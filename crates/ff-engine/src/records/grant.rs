@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use ff_core::TimestampMs;
 use ff_core::ids::{ExecutionId, LaneId, WorkerId, WorkerInstanceId};
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 pub use ff_core::backend::claims::GrantKind;
 
 use super::Stored;
+use super::sparse::sparse;
 use crate::index::{DueKind, Entry, Index, Position};
 use crate::key::Key;
 
 /// The one live grant of an execution: single use, bound to a worker, gone at its expiry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Grant {
     pub execution: ExecutionId,
@@ -28,6 +28,12 @@ pub struct Grant {
     pub created_at: TimestampMs,
     pub expires_at: TimestampMs,
 }
+
+sparse!(Grant {
+    known: [execution: ExecutionId],
+    always: [kind, id, lane, worker_id, worker_instance_id, created_at, expires_at],
+    or_default: [capabilities],
+});
 
 impl Grant {
     /// Whether it can still be consumed.

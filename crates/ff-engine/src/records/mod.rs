@@ -4,6 +4,7 @@
 //! an index by hand. Records change only through named transitions.
 
 mod attempt;
+mod beside;
 mod budget;
 mod class;
 mod dedup;
@@ -14,6 +15,7 @@ mod grant;
 mod intake;
 mod pending_work;
 mod quota;
+mod sparse;
 mod step;
 mod stream;
 mod suspension;
@@ -22,15 +24,13 @@ mod worker;
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 pub use attempt::{Attempt, AttemptEnd, AttemptUsage, Lineage};
+pub use beside::{Definition, ExecutionTags, Outcome, Payload, Progress};
 pub use budget::{Budget, BudgetPeriod, Ledger, Scope};
 pub use class::{Gate, LaneClass, QueueClass, Route};
 pub use dedup::{Dedup, DedupScope, DedupValue};
 pub use execution::{
-    Cancellation, Definition, Execution, ExecutionTags, Failure, Fence, Lease, Outcome, ParkMarker, Payload,
-    PendingLineage, Progress, RANK_PRIORITY_MAX, rank, rank_floor,
+    Cancellation, Execution, Failure, Fence, Lease, ParkMarker, PendingLineage, RANK_PRIORITY_MAX, rank, rank_floor,
 };
 pub use flow::{
     CancelAck, Edge, EdgeGroup, Flow, FlowCancellation, FlowProjection, FlowTags, ProjectionMark, SiblingCancel,
@@ -40,6 +40,7 @@ pub use grant::{Grant, GrantKind};
 pub use intake::{Intake, IntakeWork};
 pub use pending_work::{Continuation, ContinuationWork, Settlement};
 pub use quota::{Admission, QuotaPolicy, QuotaUsage, WindowEntry};
+pub(crate) use sparse::Sparse;
 pub use step::{Step, StepHead};
 pub(crate) use stream::frame_position;
 pub use stream::{Frame, StreamHead, Summary};
@@ -65,7 +66,7 @@ pub trait Stored: Into<Record> + TryFrom<Record, Error = Record> + Clone {
 macro_rules! records {
     ($($name:ident),+ $(,)?) => {
         /// Any stored record.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)]
         pub enum Record { $($name(Arc<$name>)),+ }
 

@@ -10,44 +10,48 @@ use ff_core::{Blob, TimestampMs};
 use serde::{Deserialize, Serialize};
 
 use super::Stored;
+use super::sparse::sparse;
 use crate::index::{DueKind, Entry, Index, Position, Topic};
 use crate::key::Key;
 
-/// Most streams have no frames, so what says nothing is not stored.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 /// Everything about a stream but its frames.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct StreamHead {
     pub execution: ExecutionId,
     pub index: AttemptIndex,
     pub created_at: TimestampMs,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub last_id: FrameId,
     /// Appends over the whole life; never decreases.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub frame_count: u64,
     /// Frames still kept.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub retained: u64,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub total_bytes: u64,
     /// What decides how much stays and for how long.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub retention: StreamRetention,
     /// The execution's policy, copied with the first frame so that appends need not read it again.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub policy: Option<StreamPolicy>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub summary_version: u64,
     /// Frames up to this one expired before the next was appended; readers do not see them, swept or not.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub expired_to: FrameId,
     pub closed: Option<(TimestampMs, StreamCloseReason)>,
 }
+
+sparse!(StreamHead {
+    known: [execution: ExecutionId, index: AttemptIndex],
+    always: [created_at],
+    or_default: [
+        closed,
+        last_id,
+        frame_count,
+        retained,
+        total_bytes,
+        retention,
+        policy,
+        summary_version,
+        expired_to,
+    ],
+});
 
 impl StreamHead {
     /// An open stream without frames.
