@@ -91,8 +91,9 @@ fn page_of(file: &[u8], bytes: &[u8]) -> Result<u64, Failed> {
 fn in_the_middle() -> Outcome {
     let (_directory, path) = place()?;
     let ids = filled(&path, EXECUTIONS)?;
-    // More than one record has bytes, so that not only content is hit, which nobody can tell from other content.
-    overwrite(&path, page_of(&std::fs::read(&path)?, &payload(EXECUTIONS / 2)[..200])? * PAGE + 300, 3_000)?;
+    // A page with keys: what is content alone nobody can tell from other content.
+    let key = ids[EXECUTIONS / 2].uuid();
+    overwrite(&path, page_of(&std::fs::read(&path)?, key.as_bytes())? * PAGE + 300, 3_000)?;
     let readable = finish(read_all(&path, &ids))?;
     if readable.intact < EXECUTIONS / 2 || readable.told.is_empty() {
         return Err(format!("{} of {EXECUTIONS} are readable: {:?}", readable.intact, readable.told).into());
