@@ -40,7 +40,12 @@ impl Foresight {
         }
         looked.lists.truncate(MOST);
         looked.rows.truncate(MOST);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = looked;
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who looked into mirrors alone has learned nothing of rows.
+        if looked.remembered == [0, 0] {
+            looked.remembered = known.remembered;
+        }
+        *known = looked;
     }
 
     /// Whether rows of queues are better read with them than looked for in what is remembered.
