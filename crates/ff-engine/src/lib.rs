@@ -18,6 +18,7 @@ pub mod memory;
 mod neighbourhood;
 mod ops;
 pub mod overlay;
+pub mod queues;
 pub mod records;
 mod scheduler;
 mod service;

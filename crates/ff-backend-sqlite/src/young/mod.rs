@@ -11,7 +11,6 @@ mod lines;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use ff_core::Result;
@@ -20,6 +19,7 @@ use ff_engine::codec::decode_record;
 use ff_engine::hash::HashMap;
 use ff_engine::index::{Bounds, Entry, Index, Position};
 use ff_engine::key::Key;
+use ff_engine::queues::Queues;
 use rusqlite::Connection;
 
 use crate::error::explain;
@@ -84,7 +84,7 @@ pub(crate) struct Young {
     /// By the number of their rows, which is the order of their creation.
     order: BTreeMap<i64, ExecutionId>,
     /// Those that can be claimed, in the order of each queue. Other lists are gathered when somebody asks.
-    queues: HashMap<Index, BTreeMap<Position, ExecutionId>>,
+    queues: Queues,
     /// The journal, up to what is known of it.
     journal: Stream,
     /// The row that was numbered last.
@@ -126,19 +126,11 @@ impl Young {
     }
 
     fn gather(&self, index: &Index, bounds: &Bounds) -> Vec<(Position, ExecutionId)> {
-        let within = |(position, _): &(&Position, ExecutionId)| bounds.contains(position);
-        let owned = |(position, id): (&Position, ExecutionId)| (position.clone(), id);
-        if matches!(index, Index::Eligible(..)) && !bounds.reverse {
-            let after = bounds.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-            let queue = self.queues.get(index).into_iter().flat_map(|queue| queue.range((after, Bound::Unbounded)));
-            return queue
-                .map(|(position, id)| (position, *id))
-                .take_while(within)
-                .take(bounds.limit)
-                .map(owned)
-                .collect();
+        if let Some(found) = self.queues.list(index, bounds) {
+            return found;
         }
-        let mut found: Vec<_> = self.entries_in(index).filter(within).map(owned).collect();
+        let within = self.entries_in(index).filter(|(position, _)| bounds.contains(position));
+        let mut found: Vec<_> = within.map(|(position, id)| (position.clone(), id)).collect();
         found.sort();
         found
     }
@@ -166,7 +158,7 @@ impl Young {
         lines::write(&mut self.line, stored.row, id, is_new, &change);
         let born = self.journal.end();
         let youth = self.rows.entry(id).or_insert_with(|| Youth::new(born));
-        requeue(&mut self.queues, id, youth.stored.entries.as_ref(), stored.entries.as_ref());
+        self.queues.shift(id, known(&youth.stored.entries), known(&stored.entries));
         youth.take(change);
         youth.stored = stored;
     }
@@ -181,7 +173,7 @@ impl Young {
     fn forget(&mut self, id: ExecutionId) -> Option<Youth> {
         let gone = self.rows.remove(&id)?;
         self.order.remove(&gone.stored.row);
-        requeue(&mut self.queues, id, gone.stored.entries.as_ref(), None);
+        self.queues.shift(id, known(&gone.stored.entries), &[]);
         Some(gone)
     }
 
@@ -268,7 +260,7 @@ impl Young {
         let Some(youth) = self.rows.get_mut(&id) else { return };
         let before = youth.stored.entries.take();
         youth.read(id);
-        requeue(&mut self.queues, id, before.as_ref(), youth.stored.entries.as_ref());
+        self.queues.shift(id, known(&before), known(&youth.stored.entries));
     }
 
     fn forget_settled(&mut self) {
@@ -356,32 +348,9 @@ impl Young {
     }
 }
 
-/// Moves an execution from one queue to another.
-fn requeue(
-    queues: &mut HashMap<Index, BTreeMap<Position, ExecutionId>>,
-    id: ExecutionId,
-    before: Option<&Arc<Vec<Entry>>>,
-    after: Option<&Arc<Vec<Entry>>>,
-) {
-    let (before, after) = (queued(before), queued(after));
-    if before == after {
-        return;
-    }
-    if let Some(Entry { index, position }) = before
-        && let Some(queue) = queues.get_mut(index)
-    {
-        queue.remove(position);
-        if queue.is_empty() {
-            queues.remove(index);
-        }
-    }
-    if let Some(Entry { index, position }) = after {
-        queues.entry(index.clone()).or_default().insert(position.clone(), id);
-    }
-}
-
-fn queued(entries: Option<&Arc<Vec<Entry>>>) -> Option<&Entry> {
-    entries?.iter().find(|entry| matches!(entry.index, Index::Eligible(..)))
+/// The entries of an execution, as far as they are known.
+fn known(entries: &Option<Arc<Vec<Entry>>>) -> &[Entry] {
+    entries.as_deref().map_or(&[], Vec::as_slice)
 }
 
 /// What a moment of the file holds: the tables, and the young executions that have not come there yet.
