@@ -126,7 +126,7 @@ postgres-servers: ## servers and a pooler for tests: they start, survive a kill,
 
 .PHONY: postgres-store
 postgres-store: ## connections, layout and functions of the store on Postgres
-	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_company --test postgres_mirrors --test postgres_lists --test postgres_reindex --test postgres_idle --test postgres_intake
+	cargo test --locked -q -p ff-backend-postgres --test postgres_connection --test postgres_schema --test postgres_functions --test postgres_store --test postgres_company --test postgres_journal --test postgres_mirrors --test postgres_lists --test postgres_reindex --test postgres_idle --test postgres_intake
 
 .PHONY: postgres-pools
 postgres-pools: ## the store on a pool of the caller, and behind PgBouncer in session mode
@@ -139,11 +139,11 @@ postgres-sdk: ## workers, clients and every program of examples/ on Postgres; ta
 	cargo test --locked -q -p flowfabric --test postgres_sdk -- worker_death --nocapture
 
 .PHONY: postgres-suite
-postgres-suite: ## the contract and the suite on Postgres, with and without fast paths; the contract on a pool of the caller, too
+postgres-suite: ## the contract and the suite on Postgres, with fast paths and the journal, and without; the contract while executions settle and on a pool of the caller, too
 	cargo test --locked -q -p ff-backend-postgres --test postgres_contract --test postgres_conformance -- --quiet
 
 .PHONY: postgres-histories
-postgres-histories: ## simulated histories on Postgres, with and without fast paths, against the model: make postgres-histories HISTORIES=200
+postgres-histories: ## simulated histories on Postgres against the model, with fast paths and the journal, with executions that settle at once, and without: make postgres-histories HISTORIES=200
 	FF_HISTORIES=$(HISTORIES) cargo test --locked -q -p ff-backend-postgres --test postgres_histories -- --nocapture
 
 .PHONY: postgres-processes

@@ -36,6 +36,7 @@ CREATE TABLE flowfabric.event (
   bodies bytea NOT NULL,
   PRIMARY KEY (sequence)
 ) WITH (
+  toast_tuple_target=4080,
   autovacuum_vacuum_scale_factor=0.02,
   autovacuum_vacuum_threshold=1000,
   autovacuum_vacuum_cost_delay=0
@@ -70,6 +71,24 @@ CREATE TABLE flowfabric.execution (
   autovacuum_vacuum_cost_delay=0
 );
 
+CREATE TABLE flowfabric.guest (
+  id bigint NOT NULL,
+  until bigint NOT NULL,
+  PRIMARY KEY (id)
+);
+
+CREATE TABLE flowfabric.journal (
+  number bigint NOT NULL,
+  part bigint NOT NULL,
+  bytes bytea NOT NULL,
+  PRIMARY KEY (number, part)
+) WITH (
+  toast_tuple_target=8160,
+  autovacuum_vacuum_scale_factor=0.02,
+  autovacuum_vacuum_threshold=1000,
+  autovacuum_vacuum_cost_delay=0
+);
+
 CREATE TABLE flowfabric.record (
   key bytea NOT NULL,
   version bigint NOT NULL,
@@ -81,6 +100,10 @@ CREATE TABLE flowfabric.record (
   autovacuum_vacuum_scale_factor=0.02,
   autovacuum_vacuum_threshold=1000,
   autovacuum_vacuum_cost_delay=0
+);
+
+CREATE TABLE flowfabric.reign (
+  owner bigint NOT NULL
 );
 
 CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off);
@@ -101,7 +124,7 @@ CREATE INDEX execution_terminal_in ON flowfabric.execution USING btree (partitio
 
 CREATE SEQUENCE flowfabric.event_sequence AS bigint START 1 INCREMENT 1 CACHE 1;
 
-CREATE OR REPLACE FUNCTION flowfabric.commit(places integer[], shared boolean[], waits boolean, executions flowfabric.execution_seen[], records flowfabric.record_seen[], new_version bigint, changed flowfabric.execution_write[], added flowfabric.execution_write[], puts flowfabric.record_write[], events flowfabric.event_write[])
+CREATE OR REPLACE FUNCTION flowfabric.commit(places integer[], shared boolean[], waits boolean, executions flowfabric.execution_seen[], records flowfabric.record_seen[], new_version bigint, changed flowfabric.execution_write[], added flowfabric.execution_write[], puts flowfabric.record_write[], events flowfabric.event_write[], owner bigint, number bigint, line bytea[])
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
@@ -114,6 +137,19 @@ DECLARE
   taken     boolean;
 BEGIN
   taken := "flowfabric".take(places, shared, waits) IS NOT NULL;
+
+  -- The first of the places is that of the journal: nobody takes it over before this has ended.
+  IF pg_catalog.cardinality(line) > 0 THEN
+    INSERT INTO "flowfabric".journal (number, part, bytes)
+    SELECT commit.number, told.part, told.bytes
+    FROM "flowfabric".reign, pg_catalog.unnest(line) WITH ORDINALITY AS told (bytes, part)
+    WHERE reign.owner = commit.owner;
+  ELSE
+    PERFORM FROM "flowfabric".reign WHERE reign.owner = commit.owner;
+  END IF;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'dispossessed' USING ERRCODE = 'FF002';
+  END IF;
 
   -- Executions are few and often none, records are often several: a statement costs more than a lookup.
   FOREACH execution IN ARRAY executions LOOP

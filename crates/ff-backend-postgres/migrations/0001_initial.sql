@@ -118,9 +118,48 @@ CREATE TABLE {schema}.event (
   count    integer NOT NULL,
   bodies   bytea NOT NULL
 ) WITH (
+  toast_tuple_target = 4080,
   autovacuum_vacuum_scale_factor = 0.02,
   autovacuum_vacuum_threshold = 1000,
   autovacuum_vacuum_cost_delay = 0
+);
+
+-- To compress them takes more of the server's time than to write them.
+ALTER TABLE {schema}.event ALTER COLUMN bodies SET STORAGE EXTERNAL;
+
+-- The newest executions of a process that is alone on the schema: what became of them, a line per commit. They come to their table later, many
+-- at a time; until then they are nowhere else. Executions born up to `journal_settled` in `deployment` are in their table, whatever the lines say
+-- of them. Lines are numbered by the owner, and read in that order by whoever takes over.
+-- A line that is too long for a row goes on in the next one. Nothing is compressed: it is hardly ever read, and soon gone.
+CREATE TABLE {schema}.journal (
+  number bigint NOT NULL,
+  part   bigint NOT NULL,
+  bytes  bytea NOT NULL,
+  PRIMARY KEY (number, part)
+) WITH (
+  toast_tuple_target = 8160,
+  autovacuum_vacuum_scale_factor = 0.02,
+  autovacuum_vacuum_threshold = 1000,
+  autovacuum_vacuum_cost_delay = 0
+);
+
+ALTER TABLE {schema}.journal ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+INSERT INTO {schema}.deployment (name, value) VALUES ('journal_settled', 0);
+
+-- The process that owns the journal; 0 stands for none. When the server crashes, or a replica takes its place, this is empty: then nobody's
+-- memory may be ahead of the tables, and everybody has to find out anew.
+CREATE UNLOGGED TABLE {schema}.reign (
+  owner bigint NOT NULL
+);
+
+INSERT INTO {schema}.reign (owner) VALUES (0);
+
+-- Processes that read the tables and must find everything there: while one of them is here, up to its time in milliseconds since 1970, nobody
+-- owns the journal.
+CREATE TABLE {schema}.guest (
+  id        bigint NOT NULL PRIMARY KEY,
+  until     bigint NOT NULL
 );
 
 -- One number at a time: a session that kept some in store would use them after larger ones were seen.
@@ -183,7 +222,8 @@ CREATE TYPE {schema}.record_write AS (key bytea, body bytea, long_key bytea);
 CREATE TYPE {schema}.event_write AS (at bigint, count integer, bodies bytea);
 
 -- The writes of a commit, or most of them: takes its locks, checks that nothing it read has changed, writes, and tells the time in
--- milliseconds since 1970 by the clock of the server. Raises FF001 when something has changed. Runs at READ COMMITTED, where each statement
+-- milliseconds since 1970 by the clock of the server. Raises FF001 when something has changed, and FF002 when the journal belongs to another
+-- process than `owner`. Runs at READ COMMITTED, where each statement
 -- sees what is committed when it begins; so the checks see what the owners of the locks left. Rows of executions that are `changed` have the
 -- old version that they name, those that are `added` must not exist.
 CREATE FUNCTION {schema}.commit(
@@ -196,7 +236,10 @@ CREATE FUNCTION {schema}.commit(
   changed     {schema}.execution_write[],
   added       {schema}.execution_write[],
   puts        {schema}.record_write[],
-  events      {schema}.event_write[]
+  events      {schema}.event_write[],
+  owner       bigint,
+  number      bigint,
+  line        bytea[]
 ) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $commit$
 DECLARE
   space     constant integer := '{schema}'::pg_catalog.regnamespace::pg_catalog.oid::integer;
@@ -207,6 +250,19 @@ DECLARE
   taken     boolean;
 BEGIN
   taken := {schema}.take(places, shared, waits) IS NOT NULL;
+
+  -- The first of the places is that of the journal: nobody takes it over before this has ended.
+  IF pg_catalog.cardinality(line) > 0 THEN
+    INSERT INTO {schema}.journal (number, part, bytes)
+    SELECT commit.number, told.part, told.bytes
+    FROM {schema}.reign, pg_catalog.unnest(line) WITH ORDINALITY AS told (bytes, part)
+    WHERE reign.owner = commit.owner;
+  ELSE
+    PERFORM FROM {schema}.reign WHERE reign.owner = commit.owner;
+  END IF;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'dispossessed' USING ERRCODE = 'FF002';
+  END IF;
 
   -- Executions are few and often none, records are often several: a statement costs more than a lookup.
   FOREACH execution IN ARRAY executions LOOP

@@ -13,6 +13,8 @@ use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
 
+use crate::young::Birth;
+
 /// The row that a record is stored in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Address {
@@ -173,7 +175,7 @@ impl Cell {
     }
 
     /// The column of a cell.
-    fn column(&self) -> Option<&[u8]> {
+    pub(crate) fn column(&self) -> Option<&[u8]> {
         match self {
             Self::Absent => None,
             Self::Here(held) => Some(held.bytes()),
@@ -229,6 +231,8 @@ pub(crate) struct Stored {
     pub(crate) body: Arc<[u8]>,
     /// What stands beside an execution, in the order of [`Satellite`].
     pub(crate) cells: [Cell; Satellite::ALL.len()],
+    /// When the execution was born, if it is young: then the journal has it, and no row does.
+    pub(crate) birth: Option<Birth>,
     /// In which indexes its record stands, once that was asked for.
     entries: OnceLock<Entries>,
 }
@@ -248,17 +252,22 @@ impl Stored {
     /// A row as it was read.
     pub(crate) fn read(key: &Key, version: i64, body: &[u8]) -> Self {
         let record = decode_record(key, body);
-        Self { version, record, body: body.into(), cells: Default::default(), entries: OnceLock::new() }
+        Self { version, record, body: body.into(), cells: Default::default(), birth: None, entries: OnceLock::new() }
     }
 
     /// A row as it is written.
     pub(crate) fn written(version: i64, record: Record, body: Arc<[u8]>, entries: Entries) -> Self {
-        Self { version, record: Ok(record), body, cells: Default::default(), entries: entries.into() }
+        Self { version, record: Ok(record), body, cells: Default::default(), birth: None, entries: entries.into() }
     }
 
     /// The same, under another version.
     pub(crate) fn at_version(&self, version: i64) -> Self {
         Self { version, ..self.clone() }
+    }
+
+    /// The same, young or not.
+    pub(crate) fn born(self, birth: Option<Birth>) -> Self {
+        Self { birth, ..self }
     }
 
     /// In which indexes its record stands.

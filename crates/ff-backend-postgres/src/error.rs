@@ -8,10 +8,13 @@ use std::time::Duration;
 use ff_core::EngineError;
 use ff_core::error::ValidationKind;
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 /// Raised by our own functions when a record is not as it was read.
 const STALE: &str = "FF001";
+
+/// Raised by our own functions when somebody else owns the journal by now, or nobody does.
+const DISPOSSESSED: &str = "FF002";
 
 /// A failure of the server or of the way to it, explained.
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +148,16 @@ pub(crate) fn is_stale(error: &Error) -> bool {
     error.code().is_some_and(|code| code.code() == STALE)
 }
 
+/// Whether the server says that it has undone the transaction. Who was cut off, or ended by an administrator, may have committed all the same.
+pub(crate) fn is_surely_undone(error: &Error) -> bool {
+    error.as_db_error().is_some_and(|told| told.parsed_severity() == Some(Severity::Error))
+}
+
+/// Whether the journal belongs to somebody else than the commit took for granted.
+pub(crate) fn is_dispossession(error: &Error) -> bool {
+    error.code().is_some_and(|code| code.code() == DISPOSSESSED)
+}
+
 /// Explains an error of the driver on a connection that stands.
 pub(crate) fn explain(error: Error) -> EngineError {
     let told = told(&error);
@@ -153,7 +166,7 @@ pub(crate) fn explain(error: Error) -> EngineError {
     };
     match code.code() {
         // Of `commit`, when nobody runs the operation again.
-        STALE | "40001" | "40P01" => Trouble::Conflict(told),
+        STALE | DISPOSSESSED | "40001" | "40P01" => Trouble::Conflict(told),
         "25006" => Trouble::ReadOnly(told),
         "25P03" => Trouble::Lost(told),
         "26000" | "42P05" => Trouble::Pooled(told),

@@ -316,6 +316,11 @@ impl Place {
         }
     }
 
+    /// Whether the entries are in columns of a table of executions.
+    pub(crate) const fn is_columns(index: &Index) -> bool {
+        !Self::is_rows(index) && !matches!(index, Index::AttemptsOf(_) | Index::FramesOf(..))
+    }
+
     /// Whether the entries are rows of their own.
     pub(crate) const fn is_rows(index: &Index) -> bool {
         !matches!(

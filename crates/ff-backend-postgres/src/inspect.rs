@@ -3,16 +3,17 @@
 use ff_core::Result;
 use ff_engine::codec::encode_key;
 use ff_engine::event::Event;
+use ff_engine::hash::HashSet;
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
-use ff_engine::store::Inspect;
+use ff_engine::store::{Inspect, Store as _};
 
 use crate::address::{Address, Cell, Satellite};
 use crate::error::explain;
 use crate::indexes::Place;
 use crate::maintenance::behind_the_back;
 use crate::session::Step;
-use crate::store::PostgresStore;
+use crate::store::{Look, PostgresStore};
 use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
@@ -24,14 +25,17 @@ const PAGE: i64 = 1_000;
 
 impl Inspect for PostgresStore {
     async fn records(&self) -> Result<Vec<Record>> {
-        let view = self.view().await?;
-        view.at_one_moment(all_records(&view)).await
+        self.reading(
+            Look::AtLists,
+            HashSet::default(),
+            |view| async move { view.at_one_moment(all_records(&view)).await },
+        )
+        .await
     }
 
     async fn event_log(&self) -> Result<Vec<Event>> {
-        let view = self.view().await?;
         let everything = tables::event::after(0, i64::MAX.cast_unsigned(), usize::MAX);
-        let rows = view.session.query(&everything).await.map_err(explain)?;
+        let rows = self.shared.session().await?.query(&everything).await.map_err(explain)?;
         let mut events = Vec::new();
         for row in &rows {
             events.extend(tables::event::read(row)?.into_iter().map(|(_, event)| event));
@@ -71,7 +75,7 @@ impl PostgresStore {
     /// # Errors
     /// Whatever the server answers.
     pub async fn lose_index_entries(&self, key: Key) -> Result<()> {
-        let found = self.view().await?.load(std::slice::from_ref(&key)).await?;
+        let found = self.read(std::slice::from_ref(&key)).await?;
         let Some(record) = found.into_iter().flatten().next() else { return Ok(()) };
         let (mut entries, mut creations) = (entry::Rows::default(), created::Rows::default());
         let bytes = encode_key(&key);

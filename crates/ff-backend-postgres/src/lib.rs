@@ -17,12 +17,14 @@ mod options;
 mod schema;
 mod session;
 mod short;
+mod standing;
 mod store;
 mod tables;
 mod tls;
 mod value;
 mod view;
 mod writer;
+mod young;
 
 pub use client::Client;
 pub use connection::{Listener, Messages, Pool};

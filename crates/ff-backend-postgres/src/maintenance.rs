@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ff_core::Result;
+use ff_core::error::ContentionKind;
 use ff_core::partition::{Partition, PartitionFamily};
+use ff_core::{EngineError, Result};
 use ff_engine::codec::{encode_key, key_prefix};
 use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
@@ -13,12 +14,12 @@ use ff_engine::records::Record;
 use crate::address::{Address, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
-use crate::session::{BEGIN, Frame, Session, Step};
-use crate::store::PostgresStore;
+use crate::session::{BEGIN, Frame, Step};
+use crate::store::{PlainTables, PostgresStore};
 use crate::tables::created::{self, Created, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution::{self, Shadow};
-use crate::tables::{self, Facts, record};
+use crate::tables::{self, Facts, journal, record};
 use crate::view::{self, View};
 use crate::writer::plan;
 
@@ -47,7 +48,7 @@ pub(crate) async fn reindex_in_round(
 }
 
 async fn restore(store: &PostgresStore, partition: Partition) -> Result<(u32, u32)> {
-    let mut restoring = Restoring { view: store.view().await?, partition, looked_at: 0, repaired: 0 };
+    let mut restoring = Restoring { tables: store.plain_tables().await?, partition, looked_at: 0, repaired: 0 };
     if partition.family() == PartitionFamily::Flow {
         restoring.executions().await?;
     }
@@ -61,7 +62,7 @@ fn counted(count: usize) -> u32 {
 
 /// A walk over the records of a partition that adds the entries they declare and that are missing.
 struct Restoring {
-    view: View,
+    tables: PlainTables,
     partition: Partition,
     looked_at: usize,
     repaired: usize,
@@ -73,11 +74,11 @@ impl Restoring {
         let mut after = None;
         loop {
             let bounds = Bounds::first(PAGE).after(after);
-            let page = self.view.keys(&Index::ExecutionsIn(self.partition), &bounds).await?;
+            let page = self.tables.view.keys(&Index::ExecutionsIn(self.partition), &bounds).await?;
             let Some((last, _)) = page.last() else { return Ok(()) };
             after = Some(last.clone());
             let executions: Vec<Key> = page.into_iter().map(|(_, key)| key).collect();
-            self.look_at(in_rows_of(&self.view, &executions).await?).await?;
+            self.look_at(in_rows_of(&self.tables.view, &executions).await?).await?;
             self.records_under(executions.iter().map(prefix_of).collect()).await?;
         }
     }
@@ -88,7 +89,7 @@ impl Restoring {
             prefixes.into_iter().map(|prefix| (prefix.clone(), [&*prefix, &[0xff; 64]].concat())).collect();
         while !ranges.is_empty() {
             let steps: Vec<Step> = ranges.iter().map(|(after, end)| record::keys(after, end, PAGE as i64)).collect();
-            let pages = self.view.session.run(Frame::None, &steps).await.map_err(explain)?;
+            let pages = self.tables.view.session.run(Frame::None, &steps).await.map_err(explain)?;
             let (mut keys, mut unfinished) = (Vec::new(), Vec::new());
             for ((_, end), page) in ranges.into_iter().zip(pages) {
                 for row in &page {
@@ -110,7 +111,7 @@ impl Restoring {
         let listed: Vec<Key> = keys.into_iter().filter(Key::may_be_listed).collect();
         for page in listed.chunks(PAGE) {
             let places = BTreeMap::from([(self.partition, true)]);
-            self.repaired += in_transaction(&self.view.session, &places, repair(&self.view, page)).await?;
+            self.repaired += in_transaction(&self.tables, &places, repair(&self.tables.view, page)).await?;
         }
         Ok(())
     }
@@ -138,14 +139,19 @@ fn prefix_of(execution: &Key) -> Vec<u8> {
     prefix
 }
 
+/// Works while nobody else writes in these partitions, and everything of theirs is in the tables, unless another owner keeps it elsewhere.
 async fn in_transaction<T>(
-    session: &Session,
+    tables: &PlainTables,
     places: &BTreeMap<Partition, bool>,
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
+    let session = &tables.view.session;
     session.begin(BEGIN).await.map_err(explain)?;
     let done = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
+        if session.query(&journal::is_owner(tables.owner)).await.map_err(explain)?.is_empty() {
+            return Err(EngineError::Contention(ContentionKind::RetryExhausted));
+        }
         work.await
     };
     let done = done.await;
@@ -182,11 +188,12 @@ async fn repair(view: &View, keys: &[Key]) -> Result<usize> {
 
 /// Removes entries that no record declares, of one partition or of all; says how many.
 async fn remove_undeclared(store: &PostgresStore, of: Option<Partition>) -> Result<u32> {
-    let view = store.view().await?;
-    Ok(counted(remove_entries(&view, of).await? + remove_creations(&view, of).await?))
+    let tables = store.plain_tables().await?;
+    Ok(counted(remove_entries(&tables, of).await? + remove_creations(&tables, of).await?))
 }
 
-async fn remove_entries(view: &View, of: Option<Partition>) -> Result<usize> {
+async fn remove_entries(tables: &PlainTables, of: Option<Partition>) -> Result<usize> {
+    let view = &tables.view;
     let mut removed = 0;
     let mut after = RawEntry::default();
     loop {
@@ -201,7 +208,7 @@ async fn remove_entries(view: &View, of: Option<Partition>) -> Result<usize> {
         let meant = readable.filter(|(_, key)| of.is_none_or(|of| key.partition == of)).collect();
         let stale = undeclared(view, meant).await?;
         if !stale.is_empty() {
-            removed += remove_stale_entries(view, stale).await?;
+            removed += remove_stale_entries(tables, stale).await?;
         }
     }
 }
@@ -224,7 +231,8 @@ fn is_declared(facts: &Facts, raw: &RawEntry, key: &Key) -> bool {
 }
 
 /// Looks once more while nobody writes, and removes.
-async fn remove_stale_entries(view: &View, stale: Vec<EntryWithKey>) -> Result<usize> {
+async fn remove_stale_entries(tables: &PlainTables, stale: Vec<EntryWithKey>) -> Result<usize> {
+    let view = &tables.view;
     let places = stale.iter().map(|(_, key)| (key.partition, true)).collect();
     let work = async {
         let mut rows = entry::Rows::default();
@@ -237,11 +245,12 @@ async fn remove_stale_entries(view: &View, stale: Vec<EntryWithKey>) -> Result<u
         }
         Ok(count)
     };
-    in_transaction(&view.session, &places, work).await
+    in_transaction(tables, &places, work).await
 }
 
 /// The same for when executions were created, which only partitions of flows have.
-async fn remove_creations(view: &View, of: Option<Partition>) -> Result<usize> {
+async fn remove_creations(tables: &PlainTables, of: Option<Partition>) -> Result<usize> {
+    let view = &tables.view;
     if of.is_some_and(|of| of.family() != PartitionFamily::Flow) {
         return Ok(0);
     }
@@ -255,13 +264,14 @@ async fn remove_creations(view: &View, of: Option<Partition>) -> Result<usize> {
         after = Some(last.clone());
         page.retain(|row| row.is_doubtful && of.is_none_or(|of| row.id.partition() == of));
         for doubtful in page.chunks(PAGE) {
-            removed += remove_stale_creations(view, doubtful).await?;
+            removed += remove_stale_creations(tables, doubtful).await?;
         }
     }
 }
 
 /// Asks the records while nobody writes, because columns may be what is wrong, and removes.
-async fn remove_stale_creations(view: &View, doubtful: &[Created]) -> Result<usize> {
+async fn remove_stale_creations(tables: &PlainTables, doubtful: &[Created]) -> Result<usize> {
+    let view = &tables.view;
     let places = doubtful.iter().map(|row| (row.id.partition(), true)).collect();
     let work = async {
         let keys: Vec<Key> = doubtful.iter().map(|row| Key::execution(row.id)).collect();
@@ -282,19 +292,19 @@ async fn remove_stale_creations(view: &View, doubtful: &[Created]) -> Result<usi
         }
         Ok(count)
     };
-    in_transaction(&view.session, &places, work).await
+    in_transaction(tables, &places, work).await
 }
 
 /// Breaks things on purpose: for tests.
 pub(crate) async fn behind_the_back(store: &PostgresStore, partition: Partition, steps: Vec<Step>) -> Result<()> {
-    let view = store.view().await?;
+    let tables = store.plain_tables().await?;
     let work = async {
         for step in &steps {
-            view.session.query(step).await.map_err(explain)?;
+            tables.view.session.query(step).await.map_err(explain)?;
         }
         Ok(())
     };
-    let done = in_transaction(&view.session, &BTreeMap::from([(partition, true)]), work).await;
+    let done = in_transaction(&tables, &BTreeMap::from([(partition, true)]), work).await;
     store.shared.memory.mirrors.forget();
     done
 }

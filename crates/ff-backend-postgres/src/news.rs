@@ -157,6 +157,10 @@ impl Ears {
 pub(crate) struct Herald {
     untold: Arc<Mutex<Untold>>,
     company: Arc<Company>,
+    /// Whether others were heard or seen since nobody was.
+    has_met_others: Arc<AtomicBool>,
+    /// Others came, or nobody is there any more.
+    circumstances: Arc<Notify>,
     something: Arc<Notify>,
     /// One speaks at a time: who has it knows that everything that others took has been told.
     voice: Arc<tokio::sync::Mutex<()>>,
@@ -171,6 +175,8 @@ impl Herald {
         Self {
             untold: Arc::default(),
             company: Arc::default(),
+            has_met_others: Arc::default(),
+            circumstances: Arc::default(),
             something: Arc::default(),
             voice: Arc::default(),
             is_leaving: Arc::default(),
@@ -180,6 +186,27 @@ impl Herald {
 
     fn lock(&self) -> MutexGuard<'_, Untold> {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody else is there, as far as it is known.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.company.is_alone()
+    }
+
+    /// Whether others are there, as far as it is known. Who does not listen knows of nobody, and is not alone either.
+    pub(crate) fn has_company(&self) -> bool {
+        self.has_met_others.load(Ordering::SeqCst)
+    }
+
+    /// Ends when one of the two may have changed.
+    pub(crate) async fn circumstances(&self) {
+        self.circumstances.notified().await;
+    }
+
+    fn meet(&self, has_met_others: bool) {
+        if self.has_met_others.swap(has_met_others, Ordering::SeqCst) != has_met_others {
+            self.circumstances.notify_one();
+        }
     }
 
     /// Has news told soon, if there is anybody to tell.
@@ -266,6 +293,7 @@ impl Herald {
             return;
         }
         if teller != Some(NOBODY) {
+            self.meet(true);
             self.end_silence();
         }
         for word in words {
@@ -337,10 +365,16 @@ impl Herald {
     async fn look_around(&self, presence: &Presence<'_>) -> Result<()> {
         let asked = self.company.moment();
         if presence.has_company().await? {
+            self.meet(true);
             self.end_silence();
         } else {
             let _untold = self.lock();
+            let was_alone = self.company.is_alone();
             self.company.miss(asked);
+            if self.company.is_alone() && !was_alone {
+                self.meet(false);
+                self.circumstances.notify_one();
+            }
         }
         Ok(())
     }

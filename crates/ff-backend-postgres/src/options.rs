@@ -17,6 +17,9 @@ const CONNECTIONS: usize = 16;
 /// Connections that commit beside each other, unless told otherwise.
 const WRITERS: usize = 2;
 
+/// Executions that wait in the journal, unless told otherwise.
+const YOUNG_MAX: usize = 512;
+
 /// How long a host may take to answer the first packet, unless the URL says otherwise.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -84,6 +87,7 @@ pub struct PostgresOptions {
     pub(crate) connections: usize,
     pub(crate) fast_paths: bool,
     pub(crate) writers: usize,
+    pub(crate) young_max: usize,
     /// None takes the server's time.
     pub(crate) clock: Option<Arc<dyn Clock>>,
 }
@@ -123,6 +127,7 @@ impl PostgresOptions {
             schema: SchemaName::default(),
             connections: CONNECTIONS,
             writers: WRITERS,
+            young_max: YOUNG_MAX,
             fast_paths: true,
             clock: None,
         }
@@ -163,6 +168,15 @@ impl PostgresOptions {
     #[must_use]
     pub const fn writers(mut self, count: usize) -> Self {
         self.writers = if count == 0 { 1 } else { count };
+        self
+    }
+
+    /// How many of the newest executions may wait in the journal before they come to their table, while this process is alone on the schema. More of them
+    /// make short executions cheaper, and opening the store after a crash and lists dearer. With 0 every execution is in its table at once, and stays visible
+    /// there to statements of others.
+    #[must_use]
+    pub const fn young_max(mut self, executions: usize) -> Self {
+        self.young_max = executions;
         self
     }
 
@@ -208,6 +222,7 @@ impl fmt::Debug for PostgresOptions {
             .field("schema", &self.schema.0)
             .field("connections", &self.connections)
             .field("writers", &self.writers)
+            .field("young_max", &self.young_max)
             .finish_non_exhaustive()
     }
 }

@@ -6,17 +6,20 @@ use std::time::Duration;
 use ff_core::backend::layer::BoxFuture;
 use ff_core::cursor::EventCursor;
 use ff_core::handle::BackendTag;
+use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::alarms::DueNews;
 use ff_engine::event::numbered::Extent;
 use ff_engine::event::{EventPage, numbered};
+use ff_engine::hash::{HashMap, HashSet};
 use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::Key;
 use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
 use ff_engine::topics::Topics;
 
+use crate::address::Address;
 use crate::clock::StoreClock;
 use crate::connection::Pool;
 use crate::error::explain;
@@ -27,13 +30,18 @@ use crate::news::{Herald, Messengers};
 use crate::options::PostgresOptions;
 use crate::schema;
 use crate::session::{Session, Step};
+use crate::standing::{NOBODY, Standing};
 use crate::tables;
 use crate::value::Value;
 use crate::view::View;
 use crate::writer::{Shared, Writer};
+use crate::young::{Plain, Young};
 
 /// Events that are expected in a row of the log; how many there are decides only how many rows are read at once.
 const EVENTS_PER_ROW: usize = 8;
+
+/// How often something is read beside those who change it, before it is made to stand still.
+const TRIES_BESIDE: u32 = 3;
 
 /// How long a process that ends may take to tell others.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -89,7 +97,10 @@ impl PostgresStore {
         let server = server_time(&session).await?;
         let identity = ExpectedIdentity::new(Identity::read(&session, options.schema_name()).await?);
         drop(session);
+        let young = Arc::new(Young::new(options.young_max));
         let shared = Arc::new(Shared {
+            standing: Standing::new(Arc::clone(&young), options.young_max > 0),
+            young,
             clock: StoreClock::new(options.clock.clone(), server),
             memory: Arc::default(),
             topics: Arc::default(),
@@ -98,6 +109,7 @@ impl PostgresStore {
             pool: pool.clone(),
         });
         let messengers = Messengers::start(&shared).await?;
+        shared.standing.owner(&shared).await?;
         let writer = Writer::start(&shared, options.writers);
         Ok(Self { shared, writer, options, identity, _messengers: messengers })
     }
@@ -108,8 +120,58 @@ impl PostgresStore {
         &self.options
     }
 
-    pub(crate) async fn view(&self) -> Result<View> {
-        Ok(View { session: self.shared.session().await? })
+    /// Reads beside everything that is written, at one moment. Of young executions it knows what is read by id; where any is looked for in other
+    /// ways, they settle first.
+    pub(crate) async fn reading<T, R: Future<Output = Result<T>>>(
+        &self,
+        how: Look,
+        mut known: HashSet<ExecutionId>,
+        read: impl Fn(Arc<View>) -> R,
+    ) -> Result<T> {
+        let shared = &self.shared;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let owner = shared.standing.owner(shared).await?;
+            if owner == NOBODY {
+                let view = Arc::new(View::new(shared.session().await?, HashSet::default(), HashMap::default()));
+                let out = read(Arc::clone(&view)).await?;
+                if shared.standing.is_confirmed(&view.session, owner).await? {
+                    return Ok(out);
+                }
+                continue;
+            }
+            // What changes all the time is better looked at where it stands still.
+            let _plain = if how == Look::AtLists || tries > TRIES_BESIDE {
+                let Some(plain) = shared.settle_all(owner).await? else { continue };
+                Some(plain)
+            } else {
+                None
+            };
+            let looked = shared.young.looked(&known).await;
+            let view = Arc::new(View::new(shared.session().await?, known.clone(), looked.found.clone()));
+            let out = read(Arc::clone(&view)).await?;
+            let unknown = view.unknown();
+            let is_of_one_moment =
+                (how == Look::ById && !view.has_read_tables()) || shared.young.is_still(&known, &looked, &unknown);
+            if is_of_one_moment && shared.standing.is_confirmed(&view.session, owner).await? {
+                return Ok(out);
+            }
+            known.extend(unknown);
+        }
+    }
+
+    /// The tables for somebody who changes them behind the back of everybody else: all executions are there as long as it is held.
+    pub(crate) async fn plain_tables(&self) -> Result<PlainTables> {
+        let shared = &self.shared;
+        loop {
+            let owner = shared.standing.owner(shared).await?;
+            let plain = if owner == NOBODY { None } else { shared.settle_all(owner).await? };
+            if owner == NOBODY || plain.is_some() {
+                let view = View::new(shared.session().await?, HashSet::default(), HashMap::default());
+                return Ok(PlainTables { view, owner, _plain: plain });
+            }
+        }
     }
 
     pub(crate) fn topics(&self) -> &Arc<Topics> {
@@ -121,6 +183,31 @@ async fn server_time(session: &Session) -> Result<TimestampMs> {
     let step = Step::new("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint");
     let rows = session.query(&step).await.map_err(explain)?;
     rows.first().map_or(Ok(0), |row| tables::cell(row, 0)).map(TimestampMs)
+}
+
+/// How somebody looks for executions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// By id alone.
+    ById,
+    /// At what belongs to them, and then by id.
+    AtBelongings,
+    /// At lists of them.
+    AtLists,
+}
+
+impl Look {
+    fn at(indexes: &[Index]) -> Self {
+        if indexes.iter().any(Place::is_columns) { Self::AtLists } else { Self::AtBelongings }
+    }
+}
+
+/// The tables, with everything in them for as long as this is held and its owner stays the same.
+pub(crate) struct PlainTables {
+    pub(crate) view: View,
+    /// The owner of the journal.
+    pub(crate) owner: i64,
+    _plain: Option<Plain>,
 }
 
 impl Store for PostgresStore {
@@ -135,23 +222,27 @@ impl Store for PostgresStore {
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
-        self.view().await?.load(keys).await
+        let executions = keys.iter().filter_map(|key| Address::of(key).execution()).collect();
+        self.reading(Look::ById, executions, |view| async move { view.load(keys).await }).await
     }
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-        self.view().await?.list(indexes, bounds).await
+        self.reading(Look::at(indexes), owners(indexes), |view| async move { view.list(indexes, bounds).await }).await
     }
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
-        self.view().await?.keys(index, bounds).await
+        let indexes = std::slice::from_ref(index);
+        self.reading(Look::at(indexes), owners(indexes), |view| async move { view.keys(index, bounds).await }).await
     }
 
     async fn lowest(&self, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
-        lowest(self, indexes, above).await
+        self.reading(Look::at(indexes), owners(indexes), |view| async move { lowest(&view, indexes, above).await })
+            .await
     }
 
     async fn count(&self, index: &Index) -> Result<u64> {
-        self.view().await?.count(index).await
+        let indexes = std::slice::from_ref(index);
+        self.reading(Look::at(indexes), owners(indexes), |view| async move { view.count(index).await }).await
     }
 
     async fn events(&self, after: &EventCursor, limit: usize) -> Result<EventPage> {
@@ -211,7 +302,10 @@ impl Store for PostgresStore {
     }
 
     async fn tell_others(&self) -> Result<()> {
-        let told = self.shared.herald.tell_rest(&self.shared.pool, &self.shared.schema);
+        let told = async {
+            let left = self.shared.standing.leave(&self.shared).await;
+            self.shared.herald.tell_rest(&self.shared.pool, &self.shared.schema).await.and(left)
+        };
         let too_late = |_| Err(EngineError::Timeout { op: "tell_others", elapsed: LAST_WORDS });
         tokio::time::timeout(LAST_WORDS, told).await.unwrap_or_else(too_late)
     }
@@ -225,6 +319,11 @@ impl Store for PostgresStore {
     }
 }
 
+/// The executions that lists belong to.
+fn owners(indexes: &[Index]) -> HashSet<ExecutionId> {
+    indexes.iter().filter_map(|index| Address::of(&index.owner()?).execution()).collect()
+}
+
 /// Up to where nothing is missing, and what is left of the log up to there. A reader knows that nothing is missing up to its cursor.
 async fn extent(session: &Session, known: Option<u64>) -> Result<(u64, Extent)> {
     let rows = session.query(&tables::event::horizon(known)).await.map_err(explain)?;
@@ -236,9 +335,8 @@ async fn extent(session: &Session, known: Option<u64>) -> Result<(u64, Extent)> 
 }
 
 /// The lowest number above a given one at which an entry stands: one statement, however many indexes may tell.
-async fn lowest(store: &PostgresStore, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
+async fn lowest(view: &View, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {
     let bounds = Bounds::first(1).after(above.map(Position::end_of));
-    let view = store.view().await?;
     let mut query = Query::new(String::new());
     let mut lowest = None;
     for index in indexes {

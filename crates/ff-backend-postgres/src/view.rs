@@ -1,8 +1,11 @@
 //! Reading at one moment, beside everything that is written.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ff_core::Result;
+use ff_core::ids::ExecutionId;
+use ff_engine::hash::{HashMap, HashSet};
 use ff_engine::index::{Bounds, Index, Listed, Position, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
@@ -13,17 +16,61 @@ use crate::indexes::Place;
 use crate::session::Session;
 use crate::tables::{self, Along, Beside, Bring, Entered, Facts};
 
-/// A connection that reads.
+/// A connection that reads, beside what is known of young executions, which have no rows.
 pub(crate) struct View {
     pub(crate) session: Session,
+    /// The executions that were looked at before it began to read; those of them that are young.
+    known: HashSet<ExecutionId>,
+    young: HashMap<ExecutionId, Arc<Stored>>,
+    /// Those whose rows were read without that.
+    unknown: Mutex<HashSet<ExecutionId>>,
+    has_read_tables: AtomicBool,
 }
 
 impl View {
+    /// One that knows what these executions are, if they are young.
+    pub(crate) fn new(session: Session, known: HashSet<ExecutionId>, young: HashMap<ExecutionId, Arc<Stored>>) -> Self {
+        Self { session, known, young, unknown: Mutex::default(), has_read_tables: AtomicBool::new(false) }
+    }
+
+    /// Executions whose rows were read without knowing whether they are young.
+    pub(crate) fn unknown(&self) -> HashSet<ExecutionId> {
+        self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether anything was read by id that is not young.
+    pub(crate) fn has_read_tables(&self) -> bool {
+        self.has_read_tables.load(Ordering::Relaxed)
+    }
+
+    /// Reads rows, as far as they are not known.
+    async fn read(&self, addresses: &[Address]) -> Result<Facts> {
+        let mut facts = Facts::default();
+        let mut unread = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            match address {
+                Address::Execution(id) if self.young.contains_key(id) => {
+                    facts.insert(address.clone(), self.young.get(id).cloned());
+                }
+                Address::Execution(id) if !self.known.contains(id) => {
+                    self.unknown.lock().unwrap_or_else(PoisonError::into_inner).insert(*id);
+                    unread.push(address.clone());
+                }
+                _ => unread.push(address.clone()),
+            }
+        }
+        if !unread.is_empty() {
+            self.has_read_tables.store(true, Ordering::Relaxed);
+            facts.extend(tables::load(&self.session, &unread).await?);
+        }
+        Ok(facts)
+    }
+
     /// Records by key, at one moment: that of one statement, unless something stands where only that statement tells.
     pub(crate) async fn load(&self, keys: &[Key]) -> Result<Vec<Option<Record>>> {
         let addresses = addresses(keys);
         if tables::are_in_one_table(&addresses) {
-            let facts = tables::load(&self.session, &addresses).await?;
+            let facts = self.read(&addresses).await?;
             if !keys.iter().any(|key| stands_alone(&facts, key)) {
                 return keys.iter().map(|key| record(&facts, key)).collect();
             }
@@ -42,7 +89,7 @@ impl View {
         if keys.is_empty() {
             return Ok(Facts::default());
         }
-        let mut facts = tables::load(&self.session, &addresses(keys)).await?;
+        let mut facts = self.read(&addresses(keys)).await?;
         let own_rows: Vec<Address> =
             keys.iter().filter(|key| stands_alone(&facts, key)).map(|key| Address::Record(key.clone())).collect();
         if !own_rows.is_empty() {

@@ -1,4 +1,4 @@
-//! The suite on Postgres, with and without fast paths.
+//! The suite on Postgres, with fast paths and the journal, and without.
 
 mod support;
 
@@ -10,10 +10,9 @@ use ff_backend_postgres::PostgresStore;
 use ff_conformance::engines::{Breakage, clock, instance};
 use ff_conformance::{Harness, Instance, run_trials, trials};
 use ff_engine::Engine;
+use support::{FAST, Form, GENERAL};
 
-struct PostgresHarness {
-    fast_paths: bool,
-}
+struct PostgresHarness(Form);
 
 const BREAKAGE: Breakage<PostgresStore> = Breakage {
     damage: |store, key| Box::pin(async move { store.damage(key).await.expect("the record can be damaged") }),
@@ -28,13 +27,13 @@ impl Harness for PostgresHarness {
 
     async fn open(&self) -> Instance<Self::Backend> {
         let (clock, schema) = (clock(), support::schema());
-        let store = support::connect(schema.name(), Arc::new(clock.clone()), self.fast_paths).await;
+        let store = support::connect(schema.name(), Arc::new(clock.clone()), self.0).await;
         instance(store.expect("a fresh store opens"), clock, BREAKAGE, schema).await
     }
 }
 
 fn main() -> ExitCode {
-    let mut all = trials("fast::", PostgresHarness { fast_paths: true });
-    all.extend(trials("general::", PostgresHarness { fast_paths: false }));
+    let mut all = trials("fast::", PostgresHarness(FAST));
+    all.extend(trials("general::", PostgresHarness(GENERAL)));
     run_trials(all)
 }

@@ -1,4 +1,4 @@
-//! The contract of stores on Postgres: with and without fast paths, and on a pool of the caller.
+//! The contract of stores on Postgres: with and without fast paths and the journal, and on a pool of the caller.
 
 mod support;
 
@@ -10,15 +10,16 @@ use ff_backend_postgres::{PostgresOptions, PostgresStore};
 use ff_conformance::{run_trials, store_contract};
 use ff_core::TimestampMs;
 use ff_engine::clock::{Clock, ManualClock};
+use support::{FAST, Form, GENERAL, SETTLING};
 use tokio_postgres::NoTls;
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(ManualClock::at(TimestampMs(1_000)))
 }
 
-async fn open(fast_paths: bool) -> PostgresStore {
+async fn open(form: Form) -> PostgresStore {
     let schema = support::schema().keep();
-    support::connect(&schema, clock(), fast_paths).await.expect("a fresh store opens")
+    support::connect(&schema, clock(), form).await.expect("a fresh store opens")
 }
 
 async fn open_on_pool() -> PostgresStore {
@@ -29,8 +30,9 @@ async fn open_on_pool() -> PostgresStore {
 }
 
 fn main() -> ExitCode {
-    let mut all = store_contract::trials("fast::", || open(true));
-    all.extend(store_contract::trials("general::", || open(false)));
+    let mut all = store_contract::trials("fast::", || open(FAST));
+    all.extend(store_contract::trials("general::", || open(GENERAL)));
+    all.extend(store_contract::trials("settling::", || open(SETTLING)));
     all.extend(store_contract::trials("pool::", open_on_pool));
     run_trials(all)
 }

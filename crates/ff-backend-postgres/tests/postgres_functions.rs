@@ -30,7 +30,7 @@ impl Entry {
         let sql = "SELECT {schema}.commit($1, $2, TRUE,
              ARRAY(SELECT w::{schema}.execution_seen FROM unnest($3::integer[], $4::uuid[], $5::bigint[]) AS w),
              ARRAY(SELECT w::{schema}.record_seen FROM unnest($6::bytea[], $7::bigint[]) AS w),
-             1, '{}', '{}', '{}', ARRAY(SELECT ROW(0, 1, '')::{schema}.event_write FROM generate_series(1, $8::bigint)))";
+             1, '{}', '{}', '{}', ARRAY(SELECT ROW(0, 1, '')::{schema}.event_write FROM generate_series(1, $8::bigint)), 0, NULL, '{}')";
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
             [&places, &shared, &partitions, &uuids, &versions, &keys, &key_versions, &self.events];
         client.query_one(&sql.replace("{schema}", &schema.quoted()), &parameters).await?.try_get(0)

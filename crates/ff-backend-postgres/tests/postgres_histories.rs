@@ -1,4 +1,4 @@
-//! Simulated histories on Postgres give the same answers as on the model, with and without fast paths.
+//! Simulated histories on Postgres give the same answers as on the model, with fast paths and the journal, and without.
 //!
 //! `FF_HISTORIES` says how many seeds each form plays, `FF_HISTORY_STEPS` how long each history is.
 
@@ -12,6 +12,7 @@ use ff_engine::clock::Clock;
 use ff_engine::memory::MemoryStore;
 use ff_sim::{Agreement, Difference, Plan, compare};
 use libtest_mimic::Trial;
+use support::{FAST, Form, GENERAL, SETTLING};
 
 fn number(variable: &str, otherwise: usize) -> usize {
     std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
@@ -22,22 +23,22 @@ fn model(clock: Arc<dyn Clock>, spans_partitions: bool) -> MemoryStore {
     if spans_partitions { store.spanning_partitions() } else { store }
 }
 
-fn play(seed: u64, steps: usize, fast_paths: bool) -> Result<Agreement, Box<Difference>> {
+fn play(seed: u64, steps: usize, form: Form) -> Result<Agreement, Box<Difference>> {
     let schema = support::schema();
     compare(
         Plan::new(seed, steps),
-        async |clock| Ok(model(clock, fast_paths)),
-        async |clock| support::connect(schema.name(), clock, fast_paths).await,
+        async |clock| Ok(model(clock, form.fast_paths)),
+        async |clock| support::connect(schema.name(), clock, form).await,
     )
 }
 
 /// Plays all seeds, the first of which is the same for every form.
 #[allow(clippy::print_stdout, reason = "how much was compared is worth knowing")]
-fn agrees(fast_paths: bool) {
+fn agrees(form: Form) {
     let (seeds, steps) = (number("FF_HISTORIES", 4), number("FF_HISTORY_STEPS", 100));
     let (mut answers, mut transactions) = (0, 0);
     for seed in 0..seeds as u64 {
-        let agreement = play(seed, steps, fast_paths).unwrap_or_else(|difference| panic!("{difference}"));
+        let agreement = play(seed, steps, form).unwrap_or_else(|difference| panic!("{difference}"));
         answers += agreement.answers;
         transactions += agreement.transactions;
     }
@@ -45,16 +46,17 @@ fn agrees(fast_paths: bool) {
     assert!(seeds > 0 && answers > seeds * steps, "too little was compared");
 }
 
-fn trial(name: &str, fast_paths: bool) -> Trial {
+fn trial(name: &str, form: Form) -> Trial {
     Trial::test(name, move || {
-        agrees(fast_paths);
+        agrees(form);
         Ok(())
     })
 }
 
 fn main() -> ExitCode {
     run_trials(vec![
-        trial("a_server_with_fast_paths_answers_as_the_model", true),
-        trial("a_server_without_fast_paths_answers_as_the_model", false),
+        trial("a_server_with_fast_paths_answers_as_the_model", FAST),
+        trial("a_server_where_executions_settle_all_the_time_answers_as_the_model", SETTLING),
+        trial("a_server_without_fast_paths_answers_as_the_model", GENERAL),
     ])
 }

@@ -98,7 +98,7 @@ fn before(position: &Position) -> Position {
 #[tokio::test]
 async fn lists_are_what_records_declare() {
     let schema = support::schema();
-    let store = support::connect(schema.name(), Arc::new(ManualClock::at(NOW)), true).await.unwrap();
+    let store = support::connect(schema.name(), Arc::new(ManualClock::at(NOW)), support::FAST).await.unwrap();
     let records: Vec<Record> = (0..EXECUTIONS).map(|n| execution(n).into()).collect();
     store.transact(Arc::new(Write(records.clone()))).await.unwrap();
 

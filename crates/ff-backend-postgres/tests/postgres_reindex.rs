@@ -73,7 +73,7 @@ fn belongings(n: u128) -> Vec<Record> {
 }
 
 async fn open(schema: &str) -> PostgresStore {
-    support::connect(schema, Arc::new(ManualClock::at(NOW)), true).await.expect("a fresh store opens")
+    support::connect(schema, Arc::new(ManualClock::at(NOW)), support::FAST).await.expect("a fresh store opens")
 }
 
 /// How many entries stand in each of the indexes that records declare.
@@ -148,6 +148,7 @@ async fn a_creation_outlives_the_loss_of_columns_in_a_round() {
     let schema = support::schema();
     let store = open(schema.name()).await;
     store.transact(Arc::new(Write(vec![execution(1)]))).await.unwrap();
+    assert_eq!(store.count(&Index::Created).await.unwrap(), 1, "and so it is in its table");
     let sql = format!("UPDATE {}.execution SET created_at = NULL, lane = NULL", schema.name());
     Pool::connect(store.options()).await.unwrap().get().await.unwrap().batch_execute(&sql).await.unwrap();
     assert_eq!(store.reindex_in_round(Partition::GLOBAL, true).await.unwrap().1, 0);

@@ -17,7 +17,7 @@ const TRIMMED: &str = "events_trimmed_to";
 const NUMBERS: u64 = 1_024;
 
 /// Bytes of a row that takes no further event: what is longer would be moved out of the table.
-const BYTES_MAX: usize = 1_800;
+const BYTES_MAX: usize = 3_900;
 
 /// A row to be written.
 #[derive(Debug, ToSql)]
@@ -49,7 +49,7 @@ impl Rows {
     pub(crate) fn push(&mut self, at: TimestampMs, body: &[u8]) -> Result<()> {
         let length = u32::try_from(body.len()).map_err(|_| EngineError::invalid("an event is too large"))?;
         if !self.0.last().is_some_and(|row| row.has_room(at, body.len())) {
-            self.0.push(Write { at: at.0, count: 0, bodies: Vec::with_capacity(BYTES_MAX) });
+            self.0.push(Write { at: at.0, count: 0, bodies: Vec::with_capacity(BYTES_MAX / 2) });
         }
         if let Some(row) = self.0.last_mut() {
             row.push(length, body);

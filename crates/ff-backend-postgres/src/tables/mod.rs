@@ -4,6 +4,7 @@ pub(crate) mod created;
 pub(crate) mod entry;
 pub(crate) mod event;
 pub(crate) mod execution;
+pub(crate) mod journal;
 pub(crate) mod record;
 
 use std::sync::Arc;

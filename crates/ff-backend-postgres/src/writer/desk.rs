@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ff_core::error::ContentionKind;
+use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 use ff_engine::hash::HashSet;
@@ -20,15 +21,18 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 
 use super::Shared;
-use super::batch::{Batch, Decision};
+use super::batch::{Batch, Decision, Known};
 use super::foresight::Foresight;
 use super::hand::Hands;
-use super::plan::{self, Plan};
+use super::plan::{self, Plan, Signature};
 use super::queue::Queue;
 use super::work::Work;
-use crate::error::{Trouble, explain, is_conflict, is_refusal, is_stale};
+use crate::address::Stored;
+use crate::error::{Trouble, explain, is_conflict, is_dispossession, is_refusal, is_stale, is_surely_undone};
 use crate::session::{BEGIN, Frame, Session};
+use crate::standing::NOBODY;
 use crate::tables;
+use crate::young::{Pass, Taken};
 
 /// How often a group is tried before it gives up.
 const ATTEMPTS: u32 = 12;
@@ -48,6 +52,8 @@ type Places = BTreeMap<Partition, bool>;
 enum Failure {
     /// Somebody else was faster; it is to be tried again with these partitions taken first, for writing or not.
     Stale(Places),
+    /// Another desk decides about one of these; it is to be tried again when they are free.
+    Busy(Vec<ExecutionId>),
     /// Something in it cannot be written.
     Refused(EngineError),
     /// Nothing of it could be written, or nobody knows whether it was.
@@ -83,7 +89,9 @@ impl Desk {
             Ok(()) => answer(group, &Ok(())),
             Err(Failure::Refused(_)) if group.len() > 1 => self.run_singly(group).await,
             Err(Failure::Refused(error) | Failure::Lost(error)) => answer(group, &Err(error)),
-            Err(Failure::Stale(_)) => answer(group, &Err(EngineError::Contention(ContentionKind::RetryExhausted))),
+            Err(Failure::Stale(_) | Failure::Busy(_)) => {
+                answer(group, &Err(EngineError::Contention(ContentionKind::RetryExhausted)));
+            }
         }
     }
 
@@ -108,6 +116,10 @@ impl Desk {
                         *taken.entry(place).or_default() |= is_written;
                     }
                 }
+                Err(Failure::Busy(ids)) if began.elapsed() < PATIENCE => {
+                    // Whoever waits in vain is told at the end.
+                    let _ = tokio::time::timeout(PATIENCE, self.shared.young.until_free(&ids)).await;
+                }
                 done => return done,
             }
         }
@@ -116,11 +128,12 @@ impl Desk {
 
     /// Tries once; with `taken`, after these partitions were taken.
     async fn attempt(&self, group: &mut Group, taken: Option<&Places>) -> Result<(), Failure> {
+        let owner = self.shared.standing.owner(&self.shared).await.map_err(Failure::Lost)?;
         let session = self.shared.session().await.map_err(Failure::Lost)?;
         if let Some(places) = taken {
             begin(&session, places).await?;
         }
-        let outcome = self.decide_and_commit(&session, group, taken).await;
+        let outcome = self.decide_and_commit(&session, group, taken, owner).await;
         if outcome.is_err() && taken.is_some() {
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
@@ -133,16 +146,18 @@ impl Desk {
         session: &Session,
         group: &mut Group,
         taken: Option<&Places>,
+        owner: i64,
     ) -> Result<(), Failure> {
         let shared = &self.shared;
         let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
         let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
         let memory = taken.is_none().then(|| Arc::clone(&shared.memory));
+        let known = Known { memory, young: (owner != NOBODY).then(|| Arc::clone(&shared.young)) };
         let places = taken.into_iter().flat_map(Places::keys).copied().collect();
         let hand = self.hands.open();
         let batch = Arc::new(Batch::new(
             shared.clock.now(),
-            memory,
+            known,
             places,
             newborn,
             seekers,
@@ -165,7 +180,8 @@ impl Desk {
         let (is_guess, is_mirrored) = (batch.is_guess(), batch.is_mirrored());
         // What was chosen stays in hand until it is known what became of it.
         let (facts, accepted, newborn, hand) = batch.finish();
-        let plan = Plan::new(&facts, accepted, &newborn, shared.version()).map_err(Failure::Refused)?;
+        let pass = shared.young.pass(owner);
+        let plan = Plan::new(&facts, accepted, &newborn, shared.version(), pass.as_ref()).map_err(Failure::Refused)?;
         let mut places = plan.places.clone();
         for (home, is_written) in homes(group) {
             places.entry(home).or_insert(is_written);
@@ -173,7 +189,12 @@ impl Desk {
         if is_guess {
             return Err(Failure::Stale(places));
         }
-        let committed = commit(shared, session, plan, places, taken.is_some()).await;
+        let way = match Way::reserve(owner, pass, &plan) {
+            Ok(way) => way,
+            Err(Taken::ForNow(ids)) => return Err(Failure::Busy(ids)),
+            Err(Taken::ForGood) => return Err(Failure::Stale(places)),
+        };
+        let committed = commit(shared, session, plan, places, taken.is_some(), way).await;
         match &committed {
             Ok(()) => hand.succeed(),
             Err(Failure::Stale(_)) if is_mirrored => shared.memory.mirrors.put_away(),
@@ -181,6 +202,29 @@ impl Desk {
             Err(_) => {}
         }
         committed
+    }
+}
+
+/// In whose name a commit is made, and what it has reserved.
+struct Way {
+    owner: i64,
+    pass: Option<Pass>,
+}
+
+impl Way {
+    fn reserve(owner: i64, mut pass: Option<Pass>, plan: &Plan) -> Result<Self, Taken> {
+        let absent = plan.youth.absent.iter().map(|id| (*id, Stored::NO_VERSION));
+        let seen = plan.youth.seen.iter().copied().chain(absent);
+        match &mut pass {
+            Some(pass) => pass.reserve(seen, plan.youth.touched.iter().copied())?,
+            None if owner == NOBODY && plan.youth.seen.is_empty() => {}
+            None => return Err(Taken::ForGood),
+        }
+        Ok(Self { owner, pass })
+    }
+
+    fn signature(&self) -> Signature {
+        Signature { owner: self.owner, line: self.pass.as_ref().map(Pass::line) }
     }
 }
 
@@ -203,25 +247,31 @@ async fn commit(
     mut plan: Plan,
     places: Places,
     is_taken: bool,
+    way: Way,
 ) -> Result<(), Failure> {
     let (mut news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
-    let moved = std::mem::take(&mut plan.moved);
+    let (moved, youth) = (std::mem::take(&mut plan.moved), std::mem::take(&mut plan.youth));
     let expected = plan.expected();
-    if !is_taken && !plan.writes() && expected.is_empty() {
+    if !is_taken && !plan.writes() && expected.is_empty() && youth.seen.is_empty() {
         return Ok(());
     }
-    let steps = plan.into_steps(is_taken);
+    let steps = plan.into_steps(is_taken, way.signature());
     let frame = match (is_taken, steps.len()) {
         (true, _) => Frame::End,
         // A statement alone is a transaction of its own.
         (false, 1) => Frame::None,
         (false, _) => Frame::Whole,
     };
+    let sent = Instant::now();
     match session.run(frame, &steps).await {
         Ok(rows) => {
+            shared.standing.assure(way.owner, sent);
             // What is committed is committed: a time that cannot be read changes nothing.
             if let Some(Ok(time)) = rows.first().and_then(|rows| rows.first()).map(|row| tables::cell(row, 0)) {
                 shared.clock.observe(time);
+            }
+            if let Some(pass) = way.pass {
+                pass.succeed(youth.after);
             }
             shared.committed(after, &moved, &news);
             Ok(())
@@ -229,6 +279,12 @@ async fn commit(
         Err(error) => {
             for address in expected.iter().map(|(address, _)| address).chain(after.iter().map(|(address, _)| address)) {
                 shared.memory.rows.forget(address);
+            }
+            if is_dispossession(&error) {
+                shared.standing.dispossess(way.owner);
+            }
+            if let (Some(pass), true) = (way.pass, is_surely_undone(&error)) {
+                pass.fail();
             }
             let failure = failure(error, places);
             if !matches!(failure, Failure::Lost(_)) {
@@ -248,7 +304,7 @@ fn homes(group: &Group) -> Places {
 }
 
 fn failure(error: tokio_postgres::Error, places: Places) -> Failure {
-    if is_stale(&error) || is_conflict(&error) {
+    if is_stale(&error) || is_dispossession(&error) || is_conflict(&error) {
         return Failure::Stale(places);
     }
     let is_refused = is_refusal(&error);

@@ -14,6 +14,9 @@ use crate::address::{Address, execution_of};
 /// Executions that one commit takes one by one. With more of them it takes whole partitions: the server has room for so many locks only.
 const EXECUTIONS_MAX: usize = 256;
 
+/// The number of the journal among the locks, before all others: who has it shared knows that its owner stays the same.
+pub(super) const JOURNAL: i32 = -1;
+
 /// Places, and whether they are written.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
@@ -51,17 +54,31 @@ impl Locks {
                 *self.partitions.entry(id.partition()).or_default() |= is_written;
             }
         }
-        let mut numbers: BTreeMap<i32, bool> =
-            self.partitions.into_iter().map(|(partition, is_written)| (place(partition), is_written)).collect();
+        let mut numbers = numbered(self.partitions);
         for (id, is_written) in self.executions {
             *numbers.entry(execution_place(id)).or_default() |= is_written;
         }
-        numbers.into_iter().map(|(number, is_written)| (number, !is_written)).unzip()
+        in_columns(numbers)
     }
 }
 
+/// The numbers of partitions, and of the journal, which everybody shares.
+fn numbered(partitions: impl IntoIterator<Item = (Partition, bool)>) -> BTreeMap<i32, bool> {
+    let partitions = partitions.into_iter().map(|(partition, is_written)| (place(partition), is_written));
+    std::iter::once((JOURNAL, false)).chain(partitions).collect()
+}
+
+fn in_columns(numbers: BTreeMap<i32, bool>) -> (Vec<i32>, Vec<bool>) {
+    numbers.into_iter().map(|(number, is_written)| (number, !is_written)).unzip()
+}
+
+/// The numbers of partitions in the order in which everybody takes them, and which of them are shared.
+pub(super) fn partitions(places: &BTreeMap<Partition, bool>) -> (Vec<i32>, Vec<bool>) {
+    in_columns(numbered(places.iter().map(|(partition, is_written)| (*partition, *is_written))))
+}
+
 /// The number of a partition among the locks, in the order of partitions.
-pub(super) fn place(partition: Partition) -> i32 {
+fn place(partition: Partition) -> i32 {
     partition.to_bytes().into_iter().fold(0, |number, byte| number << 8 | i32::from(byte))
 }
 
@@ -88,11 +105,11 @@ mod tests {
         locks.take(&Key::payload(id(1)), true);
         locks.take(&Key::execution(id(2)), false);
         let (numbers, shared) = locks.numbered();
-        assert_eq!(numbers[0], place(id(1).partition()));
-        assert!(numbers.is_sorted() && numbers[1] >= 1 << 30, "{numbers:?}");
+        assert_eq!(numbers[..2], [JOURNAL, place(id(1).partition())]);
+        assert!(numbers.is_sorted() && numbers[2] >= 1 << 30, "{numbers:?}");
         let mut executions = [(execution_place(id(1)), false), (execution_place(id(2)), true)];
         executions.sort_unstable();
-        assert_eq!(shared, [true, executions[0].1, executions[1].1]);
+        assert_eq!(shared, [true, true, executions[0].1, executions[1].1]);
     }
 
     #[test]
@@ -101,6 +118,6 @@ mod tests {
         for number in 0..=EXECUTIONS_MAX {
             locks.take(&Key::execution(id(number as u128)), true);
         }
-        assert_eq!(locks.numbered(), (vec![place(id(0).partition())], vec![false]));
+        assert_eq!(locks.numbered(), (vec![JOURNAL, place(id(0).partition())], vec![true, false]));
     }
 }

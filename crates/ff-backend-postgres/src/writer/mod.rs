@@ -12,6 +12,7 @@ mod mirror;
 pub(crate) mod mirrors;
 pub(crate) mod plan;
 mod queue;
+mod settler;
 mod tx;
 mod work;
 
@@ -29,6 +30,8 @@ use crate::connection::Pool;
 use crate::error::Trouble;
 use crate::news::Herald;
 use crate::session::Session;
+use crate::standing::Standing;
+use crate::young::Young;
 use cache::Cache;
 use desk::Desk;
 use hand::Hands;
@@ -52,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) memory: Arc<Memory>,
     pub(crate) topics: Arc<Topics>,
     pub(crate) herald: Herald,
+    pub(crate) young: Arc<Young>,
+    pub(crate) standing: Standing,
 }
 
 impl Shared {
@@ -68,15 +73,19 @@ impl Shared {
     /// Remembers what a commit left and tells those who wait for it.
     fn committed(&self, after: Vec<(Address, Option<Arc<Stored>>)>, moved: &[Moved], news: &News) {
         for (address, stored) in after {
-            // Hardly anybody asks for what has ended; who does has it remembered.
-            if stored.as_deref().is_some_and(Stored::has_ended) {
-                self.memory.rows.forget(&address);
-            } else {
-                self.memory.rows.put(address, stored);
-            }
+            self.remember(address, stored);
         }
         self.memory.mirrors.follow(moved);
         self.tell(news);
+    }
+
+    fn remember(&self, address: Address, stored: Option<Arc<Stored>>) {
+        // Hardly anybody asks for what has ended; who does has it remembered.
+        if stored.as_deref().is_some_and(Stored::has_ended) {
+            self.memory.rows.forget(&address);
+        } else {
+            self.memory.rows.put(address, stored);
+        }
     }
 
     /// Tells those who wait for it.
@@ -106,6 +115,8 @@ impl Writer {
         for _ in 0..desks.max(1) {
             tasks.spawn(Desk::new(Arc::clone(shared), hands.clone()).serve(Arc::clone(&queue)));
         }
+        tasks.spawn(settler::serve(Arc::clone(shared)));
+        tasks.spawn(Standing::keep(Arc::clone(shared)));
         Self { queue, _tasks: tasks }
     }
 

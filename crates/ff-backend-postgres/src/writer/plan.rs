@@ -15,7 +15,7 @@ use ff_engine::key::Key;
 use ff_engine::records::Record;
 
 use super::changes::{self, Accepted, Change, Changes, RowChange};
-use super::locks::{Locks, place};
+use super::locks::{self, Locks};
 use super::mirrors::{Moved, is_queue};
 use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
 use crate::indexes::Place;
@@ -23,7 +23,8 @@ use crate::session::Step;
 use crate::tables::created::{self, Creation};
 use crate::tables::entry::{self, RawEntry};
 use crate::tables::execution;
-use crate::tables::{Facts, event, record};
+use crate::tables::{Facts, event, journal, record};
+use crate::young::{Birth, Line, Pass};
 
 /// What is told after a commit.
 #[derive(Debug, Default)]
@@ -33,9 +34,31 @@ pub(crate) struct News {
     pub(crate) due_at: Option<TimestampMs>,
 }
 
+/// In whose name a commit is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signature {
+    /// The owner of the journal that it takes for granted.
+    pub(crate) owner: i64,
+    /// The number of its line.
+    pub(crate) line: Option<u64>,
+}
+
+/// What a commit has to do with young executions.
+#[derive(Default)]
+pub(super) struct Youth {
+    /// Those that it depends on, and the versions that they must have.
+    pub(super) seen: Vec<(ExecutionId, i64)>,
+    /// Those that must not be young, and are not in the table.
+    pub(super) absent: Vec<ExecutionId>,
+    /// Those that may be young, and get another version if they are.
+    pub(super) touched: BTreeSet<ExecutionId>,
+    /// What they are after it; none for those that are gone.
+    pub(super) after: Vec<(ExecutionId, Option<Arc<Stored>>)>,
+}
+
 /// One commit.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Partitions that are read, and whether they are written.
     pub(super) places: BTreeMap<Partition, bool>,
     locks: Locks,
@@ -53,32 +76,53 @@ pub(super) struct Plan {
     created: created::Rows,
     forgotten: created::Rows,
     events: event::Rows,
+    line: Line,
+    pub(super) youth: Youth,
     pub(super) news: News,
     /// What rows hold after the commit.
-    pub(super) after: Vec<(Address, Option<Arc<Stored>>)>,
+    pub(crate) after: Vec<(Address, Option<Arc<Stored>>)>,
     /// What stood or stands in queues.
     pub(super) moved: Vec<Moved>,
 }
 
 impl Plan {
-    /// The plan for decisions that are based on these facts. `version` is new.
-    pub(super) fn new(facts: &Facts, accepted: Accepted, newborn: &HashSet<ExecutionId>, version: i64) -> Result<Self> {
+    /// The plan for decisions that are based on these facts. `version` is new. With a pass, executions may be born young.
+    pub(super) fn new(
+        facts: &Facts,
+        accepted: Accepted,
+        newborn: &HashSet<ExecutionId>,
+        version: i64,
+        pass: Option<&Pass>,
+    ) -> Result<Self> {
         let mut plan = Self { version, ..Self::default() };
         let Accepted { changes, events, read, .. } = accepted;
         plan.expect(facts, &changes, read, newborn);
-        plan.take(&changes, newborn);
+        plan.take(facts, &changes, newborn);
         plan.remember_touched(facts);
         let Changes { rows, records } = changes;
         for (key, change) in in_order(records) {
             plan.save(&key, change)?;
         }
         for (id, change) in in_order(rows) {
-            plan.save_row(facts, id, *change, newborn)?;
+            plan.save_row(facts, id, *change, newborn, pass)?;
         }
         for event in &events {
             plan.append(event)?;
         }
         Ok(plan)
+    }
+
+    /// The plan for young executions that come to their table.
+    pub(crate) fn settling(rows: &[(ExecutionId, Arc<Stored>)], version: i64) -> Self {
+        let mut plan = Self { version, ..Self::default() };
+        for (id, row) in rows {
+            plan.rows.add(*id, row, namespace_of(row.entries()));
+            if !row.has_ended() {
+                let settled = row.at_version(version).born(None);
+                plan.after.push((Address::Execution(*id), Some(Arc::new(settled))));
+            }
+        }
+        plan
     }
 
     /// The rows that it depends on, and their versions.
@@ -114,18 +158,26 @@ impl Plan {
             }
             let version = known.as_ref().map_or(Stored::NO_VERSION, |stored| stored.version);
             self.places.entry(address.partition()).or_insert(false);
-            self.locks.take_address(&address, false);
-            expected.push((address, version));
+            match (&address, is_young(facts, &address)) {
+                (Address::Execution(id), true) => self.youth.seen.push((*id, version)),
+                _ => {
+                    if let (Address::Execution(id), Stored::NO_VERSION) = (&address, version) {
+                        self.youth.absent.push(*id);
+                    }
+                    self.locks.take_address(&address, false);
+                    expected.push((address, version));
+                }
+            }
         }
         self.expected = Arc::new(expected);
     }
 
     /// Takes the places of what is written.
-    fn take(&mut self, changes: &Changes, newborn: &HashSet<ExecutionId>) {
+    fn take(&mut self, facts: &Facts, changes: &Changes, newborn: &HashSet<ExecutionId>) {
         for (id, row) in &changes.rows {
             self.places.insert(id.partition(), true);
-            // Nobody else knows of what is only now being born.
-            if !newborn.contains(id) {
+            // Nobody else knows of what is only now being born, and what is young is reserved.
+            if !newborn.contains(id) && !is_young(facts, &Address::Execution(*id)) {
                 self.locks.take_execution(*id, true);
             }
             row.each(*id).for_each(|(key, change)| self.announce(changes, &key, change));
@@ -155,15 +207,24 @@ impl Plan {
 
     /// What touched owners hold after the commit: the same under another version.
     fn remember_touched(&mut self, facts: &Facts) {
-        let executions = self.touched.iter().map(|id| Address::Execution(*id));
+        self.youth.touched = self.touched.clone();
+        self.touched.retain(|id| !is_young(facts, &Address::Execution(*id)));
+        let executions = self.youth.touched.iter().map(|id| Address::Execution(*id));
         let records = self.touched_records.iter().map(|key| Address::Record(key.clone()));
         for address in executions.chain(records).collect::<Vec<_>>() {
             let known = facts.get(&address).and_then(Option::as_deref);
             if let (Address::Execution(id), Some(stored)) = (&address, known) {
                 self.note_move(&Key::execution(*id), stored.entries(), stored.entries());
             }
-            let after = known.map(|stored| Arc::new(stored.at_version(self.version)));
-            self.after.push((address, after));
+            match (&address, known) {
+                (Address::Execution(id), Some(stored)) if stored.birth.is_some() => {
+                    self.youth.seen.push((*id, stored.version));
+                }
+                _ => {
+                    let after = known.map(|stored| Arc::new(stored.at_version(self.version)));
+                    self.after.push((address, after));
+                }
+            }
         }
     }
 
@@ -195,6 +256,7 @@ impl Plan {
         id: ExecutionId,
         wanted: RowChange,
         newborn: &HashSet<ExecutionId>,
+        pass: Option<&Pass>,
     ) -> Result<()> {
         let address = Address::Execution(id);
         let stored = facts.get(&address).and_then(Option::as_deref);
@@ -222,15 +284,30 @@ impl Plan {
                 self.place(satellite, &satellite.key(id), change, cell)?;
             }
         }
-        match stored {
-            Some(stored) => {
+        let birth = match stored {
+            Some(stored) => stored.birth,
+            None => pass.and_then(Pass::bear),
+        };
+        match (stored, birth) {
+            (_, Some(birth)) => self.save_young(id, birth, stored, row),
+            (Some(stored), None) => {
                 self.note_creation(id, stored.entries(), row.entries());
                 self.rows.update(id, stored.version, &row);
+                self.after.push((address, Some(Arc::new(row))));
             }
-            None => self.rows.add(id, &row, namespace_of(row.entries())),
+            (None, None) => {
+                self.rows.add(id, &row, namespace_of(row.entries()));
+                self.after.push((address, Some(Arc::new(row))));
+            }
         }
-        self.after.push((address, Some(Arc::new(row))));
         Ok(())
+    }
+
+    /// Writes a row that stays in the journal for now.
+    fn save_young(&mut self, id: ExecutionId, birth: Birth, stored: Option<&Stored>, row: Stored) {
+        self.youth.seen.push((id, stored.map_or(Stored::NO_VERSION, |stored| stored.version)));
+        self.line.write(id, birth, stored, &row);
+        self.youth.after.push((id, Some(Arc::new(row.born(Some(birth))))));
     }
 
     /// When an execution was created hardly ever changes.
@@ -284,6 +361,11 @@ impl Plan {
         }
         let Some(stored) = stored else { return Ok(()) };
         self.move_entries(&Key::execution(id), stored.entries(), &Entries::default());
+        if let Some(birth) = stored.birth {
+            self.line.write_gone(id, birth);
+            self.youth.after.push((id, None));
+            return Ok(());
+        }
         self.note_creation(id, stored.entries(), &[]);
         self.deleted.push(id);
         self.after.push((Address::Execution(id), None));
@@ -321,7 +403,7 @@ impl Plan {
     ///
     /// Where partitions are taken already, more of them are taken only if nobody else has them: to wait would break the order in which
     /// everybody takes them.
-    pub(super) fn into_steps(mut self, is_taken: bool) -> Vec<Step> {
+    pub(crate) fn into_steps(mut self, is_taken: bool, signature: Signature) -> Vec<Step> {
         let touched: Vec<ExecutionId> = std::mem::take(&mut self.touched).into_iter().collect();
         let touched_records: Vec<Vec<u8>> = self.touched_records.iter().map(record::stored_key).collect();
         let others = [
@@ -334,11 +416,11 @@ impl Plan {
             std::mem::take(&mut self.created).insert(),
             std::mem::take(&mut self.entered).insert(),
         ];
-        std::iter::once(self.into_commit(is_taken)).chain(others.into_iter().flatten()).collect()
+        std::iter::once(self.into_commit(is_taken, signature)).chain(others.into_iter().flatten()).collect()
     }
 
     /// Takes the places, makes sure that nothing has changed, writes, and asks for the time.
-    fn into_commit(self, is_taken: bool) -> Step {
+    fn into_commit(self, is_taken: bool, signature: Signature) -> Step {
         let (mut executions, mut records) = (Vec::new(), Vec::new());
         for (address, version) in &*self.expected {
             match address {
@@ -346,8 +428,8 @@ impl Plan {
                 Address::Record(key) => records.push(record::Seen::new(key, *version)),
             }
         }
-        let (places, shared) = if is_taken { numbered(&self.places) } else { self.locks.numbered() };
-        let step = Step::new("SELECT {s}.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
+        let (places, shared) = if is_taken { locks::partitions(&self.places) } else { self.locks.numbered() };
+        let step = Step::new("SELECT {s}.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
             .with(places)
             .with(shared)
             .with(!is_taken)
@@ -355,18 +437,28 @@ impl Plan {
             .with(records)
             .with(self.version);
         let step = self.rows.parameters(step).with(self.put);
-        self.events.parameters(step)
+        self.events
+            .parameters(step)
+            .with(signature.owner)
+            .with(signature.line.map(u64::cast_signed))
+            .with(journal::in_parts(self.line.bytes()))
     }
 }
 
 /// Takes partitions, for writing or not, before anything is read.
 pub(crate) fn lock(places: &BTreeMap<Partition, bool>) -> Step {
-    let (numbers, shared) = numbered(places);
+    let (numbers, shared) = locks::partitions(places);
     Step::new("SELECT {s}.take($1, $2, TRUE)").with(numbers).with(shared)
 }
 
-fn numbered(places: &BTreeMap<Partition, bool>) -> (Vec<i32>, Vec<bool>) {
-    places.iter().map(|(partition, is_written)| (place(*partition), !is_written)).unzip()
+/// Takes the journal: nobody commits until the end of the transaction.
+pub(crate) fn lock_journal() -> Step {
+    Step::new("SELECT {s}.take($1, $2, TRUE)").with(vec![locks::JOURNAL]).with(vec![false])
+}
+
+/// Whether an execution is known to be young.
+fn is_young(facts: &Facts, address: &Address) -> bool {
+    facts.get(address).and_then(Option::as_deref).is_some_and(|stored| stored.birth.is_some())
 }
 
 /// In the order in which everybody writes.

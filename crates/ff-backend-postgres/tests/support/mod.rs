@@ -28,8 +28,27 @@ pub(crate) fn schema() -> Schema {
     server().schema().unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// How a store works.
+#[derive(Clone, Copy)]
+pub(crate) struct Form {
+    pub(crate) fast_paths: bool,
+    /// Executions that may wait in the journal.
+    pub(crate) young_max: usize,
+}
+
+/// As it works unless told otherwise.
+pub(crate) const FAST: Form = Form { fast_paths: true, young_max: 512 };
+
+/// All executions but the newest settle at once.
+#[allow(dead_code, reason = "not every program has use for it")]
+pub(crate) const SETTLING: Form = Form { fast_paths: true, young_max: 1 };
+
+/// No shortcuts, and no journal.
+#[allow(dead_code, reason = "not every program has use for it")]
+pub(crate) const GENERAL: Form = Form { fast_paths: false, young_max: 0 };
+
 /// A store in a schema.
-pub(crate) async fn connect(schema: &str, clock: Arc<dyn Clock>, fast_paths: bool) -> Result<PostgresStore> {
+pub(crate) async fn connect(schema: &str, clock: Arc<dyn Clock>, form: Form) -> Result<PostgresStore> {
     let options = PostgresOptions::new(&server().url())?.schema(schema)?.writers(1);
-    PostgresStore::connect(options.clock(clock).fast_paths(fast_paths)).await
+    PostgresStore::connect(options.clock(clock).fast_paths(form.fast_paths).young_max(form.young_max)).await
 }

@@ -28,8 +28,10 @@ use super::mirror::Part;
 use super::mirrors::{Mirrors, Reading, is_queue};
 use crate::address::{Address, Satellite, Stored, execution_of};
 use crate::error::{Trouble, explain};
+use crate::indexes::Place;
 use crate::session::{Frame, Session};
 use crate::tables::{self, Along, Bring, Entered, Facts};
+use crate::young::Young;
 use search::Stretch;
 
 /// A page of an index that somebody waits for.
@@ -86,6 +88,8 @@ pub(super) struct Batch {
     pub(super) now: TimestampMs,
     state: Mutex<State>,
     memory: Option<Arc<Memory>>,
+    /// What is young, in a process that owns the journal.
+    young: Option<Arc<Young>>,
     /// The partitions that nobody else can change.
     taken: HashSet<Partition>,
     newborn: HashSet<ExecutionId>,
@@ -102,6 +106,14 @@ pub(super) struct Batch {
     is_for_real: AtomicBool,
 }
 
+/// What is known before anything is read.
+pub(super) struct Known {
+    /// What may be old; none where that will not do.
+    pub(super) memory: Option<Arc<Memory>>,
+    /// What is young, in a process that owns the journal.
+    pub(super) young: Option<Arc<Young>>,
+}
+
 /// What one operation has read and wants to write.
 #[derive(Default)]
 pub(super) struct Decision {
@@ -116,7 +128,7 @@ impl Batch {
     /// A batch that trusts the cache, if there is one: what turns out to be old is noticed at the commit.
     pub(super) fn new(
         now: TimestampMs,
-        memory: Option<Arc<Memory>>,
+        Known { memory, young }: Known,
         taken: HashSet<Partition>,
         newborn: HashSet<ExecutionId>,
         seekers: usize,
@@ -124,7 +136,20 @@ impl Batch {
         brings_rows: bool,
     ) -> Self {
         let (state, is_guess, is_mirrored, is_for_real) = Default::default();
-        Self { now, state, memory, taken, newborn, seekers, hand, brings_rows, is_guess, is_mirrored, is_for_real }
+        Self {
+            now,
+            state,
+            memory,
+            young,
+            taken,
+            newborn,
+            seekers,
+            hand,
+            brings_rows,
+            is_guess,
+            is_mirrored,
+            is_for_real,
+        }
     }
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
@@ -205,6 +230,14 @@ impl Batch {
         wait(self.ask(addresses, |address| self.remembered(address).filter(Option::is_some))).await
     }
 
+    /// What is young is nowhere else.
+    fn young(&self, address: &Address) -> Option<Row> {
+        match address {
+            Address::Execution(id) => self.young.as_ref()?.get(*id).map(Some),
+            Address::Record(_) => None,
+        }
+    }
+
     fn remembered(&self, address: &Address) -> Option<Row> {
         self.memory.as_ref()?.rows.get(address)
     }
@@ -230,7 +263,7 @@ impl Batch {
             if state.facts.contains_key(&address) || self.is_newborn(&address) {
                 continue;
             }
-            match remembered(&address) {
+            match self.young(&address).or_else(|| remembered(&address)) {
                 Some(stored) => drop(state.facts.insert(address, stored)),
                 None => unknown.push(address),
             }
@@ -264,6 +297,9 @@ impl Batch {
         let rows: Vec<Address> = wanted.rows.into_iter().collect::<HashSet<_>>().into_iter().collect();
         let has_queues = wanted.pages.iter().any(|(index, ..)| is_queue(index));
         let reading = self.mirrors().filter(|_| has_queues).and_then(Mirrors::begin_read);
+        // Before the tables are read: who settles meanwhile is seen here, there, or twice.
+        let young: Vec<Vec<Entered>> =
+            wanted.pages.iter().map(|(index, bounds, _)| self.young_in(index, bounds)).collect();
         let parts: Vec<Vec<Part>> =
             wanted.pages.iter().map(|(index, bounds, _)| parts(reading.as_ref(), index, bounds)).collect();
         let mut steps = Vec::with_capacity(parts.len());
@@ -286,9 +322,10 @@ impl Batch {
             }
         }
         let mut listed = listed.into_iter();
-        for ((index, bounds, reader), parts) in wanted.pages.into_iter().zip(parts) {
+        for (((index, bounds, reader), parts), young) in wanted.pages.into_iter().zip(parts).zip(young) {
             let rows = joined(&mut listed, parts.len(), bounds.limit);
             let page = tables::listed(&index, &rows, self.bring(&index));
+            let page = page.map(|page| merged(page, young, &bounds));
             if let Ok(page) = &page {
                 self.learn(page);
                 if let (Some(reading), Bounds { until: None, reverse: false, .. }) = (&reading, &bounds)
@@ -311,6 +348,13 @@ impl Batch {
             let _ = reader.send(());
         }
         Ok(())
+    }
+
+    /// Young executions of an index. Their rows do not come along: they may have settled when somebody looks at them again.
+    fn young_in(&self, index: &Index, bounds: &Bounds) -> Vec<Entered> {
+        let Some(young) = self.young.as_ref().filter(|_| Place::is_columns(index)) else { return Vec::new() };
+        let entered = |(position, id)| Entered { position, key: Key::execution(id), along: Along::Nothing };
+        young.list(index, bounds).into_iter().map(entered).collect()
     }
 
     fn remember(&self, address: &Address, fact: Option<&Arc<Stored>>) {
@@ -406,6 +450,22 @@ fn joined<R>(answers: &mut impl Iterator<Item = Vec<R>>, parts: usize, limit: us
     let mut rows: Vec<R> = answers.take(parts).flatten().collect();
     rows.truncate(limit);
     rows
+}
+
+/// One page out of two that overlap.
+fn merged(mut page: Vec<Entered>, young: Vec<Entered>, bounds: &Bounds) -> Vec<Entered> {
+    if young.is_empty() {
+        return page;
+    }
+    let known: HashSet<Key> = young.iter().map(|entered| entered.key.clone()).collect();
+    page.retain(|entered| !known.contains(&entered.key));
+    page.extend(young);
+    page.sort_by(|one, other| one.position.cmp(&other.position));
+    if bounds.reverse {
+        page.reverse();
+    }
+    page.truncate(bounds.limit);
+    page
 }
 
 /// Waits for a read, if there is one to wait for.

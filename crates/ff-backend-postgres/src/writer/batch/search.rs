@@ -171,6 +171,7 @@ mod tests {
     use futures_util::FutureExt;
     use uuid::Uuid;
 
+    use super::super::Known;
     use super::*;
     use crate::tables::Along;
     use crate::writer::Memory;
@@ -196,7 +197,8 @@ mod tests {
         let page: Vec<Entered> = (1..=3).map(entered).collect();
         memory.mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(10), &page, true);
         let (now, none, hand) = (TimestampMs(1), HashSet::default(), hands.open());
-        let batch = Batch::new(now, Some(memory), HashSet::default(), none, 1, hand, false);
+        let known = Known { memory: Some(memory), young: None };
+        let batch = Batch::new(now, known, HashSet::default(), none, 1, hand, false);
         let (first, other) = (Bounds::first(1), hands.open());
         assert!(batch.reflect(&(queue(), None, None), &first) && other.hold(id(1)));
 
