@@ -28,6 +28,7 @@ use crate::tables::journal::Found;
 use crate::tables::record::new_version;
 use crate::tables::{self, journal};
 use crate::writer::Shared;
+use crate::writer::locks::Hold;
 use crate::writer::plan::{self, Plan, Signature};
 use crate::young::{Birth, Tale, Young};
 
@@ -326,7 +327,7 @@ async fn hand_over(session: &Session, found: &Found, owner: i64) -> Result<()> {
         }
         let version = new_version();
         let plan = Plan::settling(&tale.into_rows(version)?, version);
-        for step in plan.into_steps(false, Signature { owner, line: None }) {
+        for step in plan.into_steps(&Hold::Everything, Signature { owner, line: None }) {
             session.query(&step).await.map_err(explain)?;
         }
         session.query(&journal::clear()).await.map_err(explain)?;

@@ -3,23 +3,27 @@
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
 mod server;
+#[path = "support/write.rs"]
+mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use ff_backend_postgres::{Pool, PostgresOptions, PostgresStore};
 use ff_core::cursor::EventCursor;
-use ff_core::ids::{LaneId, Namespace};
+use ff_core::ids::{ExecutionId, LaneId, LeaseEpoch, Namespace};
 use ff_core::partition::Partition;
 use ff_core::state::{LaneState, PublicState};
 use ff_core::{Result, TimestampMs};
 use ff_engine::event::{Event, EventBody};
 use ff_engine::index::{Bounds, Index, Topic};
 use ff_engine::key::Key;
-use ff_engine::records::{Lane, Record};
+use ff_engine::records::{Lane, Record, Settlement};
 use ff_engine::store::{Op, Reach, Store, Tx};
+use write::Write;
 
 /// Longer than anything here takes, and shorter than the pause after which everybody looks in any case.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -82,6 +86,37 @@ impl Op for Put {
         tx.put_record(Record::from(lane(self.0)));
         tx.emit(event(self.0));
         Ok(known[0].is_none() && others[0].is_none())
+    }
+}
+
+/// Writes something else each time it is tried, after another process was faster, unless that has to wait.
+struct Unlucky {
+    rival: PostgresStore,
+    tries: AtomicU16,
+}
+
+impl Unlucky {
+    fn owed(number: u16, due_at: i64) -> Record {
+        let execution = ExecutionId::new(number, uuid::Uuid::from_u128(number.into()));
+        Record::from(Settlement { execution, epoch: LeaseEpoch(1), quotas: Vec::new(), due_at: TimestampMs(due_at) })
+    }
+}
+
+#[async_trait]
+impl Op for Unlucky {
+    type Out = ();
+
+    fn home(&self) -> Partition {
+        Partition::GLOBAL
+    }
+
+    async fn run(&self, tx: &mut dyn Tx) -> Result<()> {
+        let number = self.tries.fetch_add(1, Ordering::Relaxed);
+        tx.load(&[Self::owed(number, 1).key()]).await?;
+        let faster = self.rival.transact(Arc::new(Write(vec![Self::owed(number, 1)])));
+        let _ = tokio::time::timeout(Duration::from_millis(500), faster).await;
+        tx.put_record(Self::owed(number, 2));
+        Ok(())
     }
 }
 
@@ -228,4 +263,14 @@ async fn a_store_that_is_dropped_still_tells_others_of_its_last_commits() {
     }
     drop(one);
     in_time(futures_util::future::join_all(news)).await;
+}
+
+#[tokio::test]
+async fn who_comes_too_late_each_time_has_all_others_wait() {
+    let options = options();
+    let store = PostgresStore::connect(options.clone()).await.unwrap();
+    let rival = PostgresStore::connect(options).await.unwrap();
+    let unlucky = Arc::new(Unlucky { rival, tries: AtomicU16::new(0) });
+    in_time(store.transact(Arc::clone(&unlucky))).await.unwrap();
+    assert!(unlucky.tries.load(Ordering::Relaxed) > 2, "others were faster");
 }

@@ -3,7 +3,6 @@
 //! The first try trusts what the process remembers and takes the partitions only for the commit itself, which fails if anything turned out
 //! to be old. The next one takes the partitions first, and then nothing can change under it.
 
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use ff_core::error::ContentionKind;
 use ff_core::ids::ExecutionId;
-use ff_core::partition::Partition;
 use ff_core::{EngineError, Result};
 use ff_engine::hash::HashSet;
 use ff_engine::index::Topic;
@@ -24,6 +22,7 @@ use super::Shared;
 use super::batch::{Batch, Decision, Known};
 use super::foresight::Foresight;
 use super::hand::Hands;
+use super::locks::{Hold, Places};
 use super::plan::{self, Plan, Signature};
 use super::queue::Queue;
 use super::work::Work;
@@ -37,6 +36,10 @@ use crate::young::{Pass, Taken};
 /// How often a group is tried before it gives up.
 const ATTEMPTS: u32 = 12;
 
+/// From which try on nobody else commits. Those who look for work find other work each time, and so may come to need other partitions
+/// each time: where many processes contend for it, no choice of partitions is ever enough.
+const ALONE_FROM: u32 = 4;
+
 /// How long a group is tried again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,9 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 pub(super) type Group = Vec<Box<dyn Work>>;
-
-/// Partitions, and whether they are written.
-type Places = BTreeMap<Partition, bool>;
 
 /// Why a group was not committed.
 enum Failure {
@@ -104,18 +104,16 @@ impl Desk {
 
     async fn try_hard(&self, group: &mut Group) -> Result<(), Failure> {
         let began = Instant::now();
-        let mut taken: Option<Places> = None;
+        let mut hold = Hold::Nothing;
         for attempt in 0..ATTEMPTS {
             if attempt > 1 {
                 tokio::time::sleep(pause(attempt)).await;
             }
-            match self.attempt(group, taken.as_ref()).await {
-                Err(Failure::Stale(places)) if began.elapsed() < PATIENCE => {
-                    let taken = taken.get_or_insert_default();
-                    for (place, is_written) in places {
-                        *taken.entry(place).or_default() |= is_written;
-                    }
+            match self.attempt(group, &hold).await {
+                Err(Failure::Stale(_)) if attempt + 1 >= ALONE_FROM && began.elapsed() < PATIENCE => {
+                    hold = Hold::Everything;
                 }
+                Err(Failure::Stale(places)) if began.elapsed() < PATIENCE => hold.widen(places),
                 Err(Failure::Busy(ids)) if began.elapsed() < PATIENCE => {
                     // Whoever waits in vain is told at the end.
                     let _ = tokio::time::timeout(PATIENCE, self.shared.young.until_free(&ids)).await;
@@ -126,15 +124,13 @@ impl Desk {
         Err(Failure::Stale(Places::new()))
     }
 
-    /// Tries once; with `taken`, after these partitions were taken.
-    async fn attempt(&self, group: &mut Group, taken: Option<&Places>) -> Result<(), Failure> {
+    /// Tries once, after what is to be held was taken.
+    async fn attempt(&self, group: &mut Group, hold: &Hold) -> Result<(), Failure> {
         let owner = self.shared.standing.owner(&self.shared).await.map_err(Failure::Lost)?;
         let session = self.shared.session().await.map_err(Failure::Lost)?;
-        if let Some(places) = taken {
-            begin(&session, places).await?;
-        }
-        let outcome = self.decide_and_commit(&session, group, taken, owner).await;
-        if outcome.is_err() && taken.is_some() {
+        begin(&session, hold).await?;
+        let outcome = self.decide_and_commit(&session, group, hold, owner).await;
+        if outcome.is_err() && !hold.is_nothing() {
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
         }
@@ -145,20 +141,19 @@ impl Desk {
         &self,
         session: &Session,
         group: &mut Group,
-        taken: Option<&Places>,
+        hold: &Hold,
         owner: i64,
     ) -> Result<(), Failure> {
         let shared = &self.shared;
         let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
         let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
-        let memory = taken.is_none().then(|| Arc::clone(&shared.memory));
+        let memory = hold.is_nothing().then(|| Arc::clone(&shared.memory));
         let known = Known { memory, young: (owner != NOBODY).then(|| Arc::clone(&shared.young)) };
-        let places = taken.into_iter().flat_map(Places::keys).copied().collect();
         let hand = self.hands.open();
         let batch = Arc::new(Batch::new(
             shared.clock.now(),
             known,
-            places,
+            hold.clone(),
             newborn,
             seekers,
             hand,
@@ -194,7 +189,7 @@ impl Desk {
             Err(Taken::ForNow(ids)) => return Err(Failure::Busy(ids)),
             Err(Taken::ForGood) => return Err(Failure::Stale(places)),
         };
-        let committed = commit(shared, session, plan, places, taken.is_some(), way).await;
+        let committed = commit(shared, session, plan, places, hold, way).await;
         match &committed {
             Ok(()) => hand.succeed(),
             Err(Failure::Stale(_)) if is_mirrored => shared.memory.mirrors.put_away(),
@@ -228,12 +223,17 @@ impl Way {
     }
 }
 
-async fn begin(session: &Session, places: &Places) -> Result<(), Failure> {
+async fn begin(session: &Session, hold: &Hold) -> Result<(), Failure> {
+    let (lock, places) = match hold {
+        Hold::Nothing => return Ok(()),
+        Hold::Partitions(places) => (plan::lock(places), places.clone()),
+        Hold::Everything => (plan::lock_journal(), Places::new()),
+    };
     session.begin(BEGIN).await.map_err(|error| Failure::Lost(explain(error)))?;
-    match session.query(&plan::lock(places)).await {
+    match session.query(&lock).await {
         Ok(_) => Ok(()),
         Err(error) => {
-            let failure = failure(error, places.clone());
+            let failure = failure(error, places);
             // What cannot even be rolled back ends with its connection.
             let _ = session.end("ROLLBACK").await;
             Err(failure)
@@ -246,21 +246,21 @@ async fn commit(
     session: &Session,
     mut plan: Plan,
     places: Places,
-    is_taken: bool,
+    hold: &Hold,
     way: Way,
 ) -> Result<(), Failure> {
     let (mut news, after) = (std::mem::take(&mut plan.news), std::mem::take(&mut plan.after));
     let (moved, youth) = (std::mem::take(&mut plan.moved), std::mem::take(&mut plan.youth));
     let expected = plan.expected();
-    if !is_taken && !plan.writes() && expected.is_empty() && youth.seen.is_empty() {
+    if hold.is_nothing() && !plan.writes() && expected.is_empty() && youth.seen.is_empty() {
         return Ok(());
     }
-    let steps = plan.into_steps(is_taken, way.signature());
-    let frame = match (is_taken, steps.len()) {
-        (true, _) => Frame::End,
+    let steps = plan.into_steps(hold, way.signature());
+    let frame = match (hold.is_nothing(), steps.len()) {
+        (false, _) => Frame::End,
         // A statement alone is a transaction of its own.
-        (false, 1) => Frame::None,
-        (false, _) => Frame::Whole,
+        (true, 1) => Frame::None,
+        (true, _) => Frame::Whole,
     };
     let sent = Instant::now();
     match session.run(frame, &steps).await {

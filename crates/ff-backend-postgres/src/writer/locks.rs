@@ -17,10 +17,51 @@ const EXECUTIONS_MAX: usize = 256;
 /// The number of the journal among the locks, before all others: who has it shared knows that its owner stays the same.
 pub(super) const JOURNAL: i32 = -1;
 
+/// Partitions, and whether they are written.
+pub(crate) type Places = BTreeMap<Partition, bool>;
+
+/// What a try has for itself before it reads.
+#[derive(Clone, Debug)]
+pub(crate) enum Hold {
+    /// It only finds out at the end whether anything has changed.
+    Nothing,
+    Partitions(Places),
+    /// Nobody else commits.
+    Everything,
+}
+
+impl Hold {
+    pub(super) const fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+
+    /// Whether nobody else can change anything in a partition.
+    pub(super) fn covers(&self, partition: Partition) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Partitions(places) => places.contains_key(&partition),
+            Self::Everything => true,
+        }
+    }
+
+    /// Holds these, too.
+    pub(super) fn widen(&mut self, more: Places) {
+        match self {
+            Self::Nothing => *self = Self::Partitions(more),
+            Self::Partitions(places) => {
+                for (place, is_written) in more {
+                    *places.entry(place).or_default() |= is_written;
+                }
+            }
+            Self::Everything => {}
+        }
+    }
+}
+
 /// Places, and whether they are written.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    partitions: BTreeMap<Partition, bool>,
+    partitions: Places,
     executions: BTreeMap<ExecutionId, bool>,
 }
 
@@ -73,7 +114,7 @@ fn in_columns(numbers: BTreeMap<i32, bool>) -> (Vec<i32>, Vec<bool>) {
 }
 
 /// The numbers of partitions in the order in which everybody takes them, and which of them are shared.
-pub(super) fn partitions(places: &BTreeMap<Partition, bool>) -> (Vec<i32>, Vec<bool>) {
+pub(super) fn partitions(places: &Places) -> (Vec<i32>, Vec<bool>) {
     in_columns(numbered(places.iter().map(|(partition, is_written)| (*partition, *is_written))))
 }
 

@@ -7,7 +7,7 @@ mod desk;
 mod foresight;
 mod hand;
 mod heads;
-mod locks;
+pub(crate) mod locks;
 mod mirror;
 pub(crate) mod mirrors;
 pub(crate) mod plan;

@@ -1,10 +1,9 @@
 //! From decisions to statements.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ff_core::ids::{ExecutionId, Namespace};
-use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use ff_engine::alarms::awaited_at;
 use ff_engine::codec::{encode_event, encode_key, encode_record, encode_shared_record};
@@ -15,7 +14,7 @@ use ff_engine::key::Key;
 use ff_engine::records::Record;
 
 use super::changes::{self, Accepted, Change, Changes, RowChange};
-use super::locks::{self, Locks};
+use super::locks::{self, Hold, Locks, Places};
 use super::mirrors::{Moved, is_queue};
 use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
 use crate::indexes::Place;
@@ -60,7 +59,7 @@ pub(super) struct Youth {
 #[derive(Default)]
 pub(crate) struct Plan {
     /// Partitions that are read, and whether they are written.
-    pub(super) places: BTreeMap<Partition, bool>,
+    pub(super) places: Places,
     locks: Locks,
     /// The versions that rows must have.
     expected: Arc<Vec<(Address, i64)>>,
@@ -401,9 +400,9 @@ impl Plan {
 
     /// The statements, to be run as one. The first one suffices for nearly every commit.
     ///
-    /// Where partitions are taken already, more of them are taken only if nobody else has them: to wait would break the order in which
+    /// Where partitions are held already, more of them are taken only if nobody else has them: to wait would break the order in which
     /// everybody takes them.
-    pub(crate) fn into_steps(mut self, is_taken: bool, signature: Signature) -> Vec<Step> {
+    pub(crate) fn into_steps(mut self, hold: &Hold, signature: Signature) -> Vec<Step> {
         let touched: Vec<ExecutionId> = std::mem::take(&mut self.touched).into_iter().collect();
         let touched_records: Vec<Vec<u8>> = self.touched_records.iter().map(record::stored_key).collect();
         let others = [
@@ -416,11 +415,11 @@ impl Plan {
             std::mem::take(&mut self.created).insert(),
             std::mem::take(&mut self.entered).insert(),
         ];
-        std::iter::once(self.into_commit(is_taken, signature)).chain(others.into_iter().flatten()).collect()
+        std::iter::once(self.into_commit(hold, signature)).chain(others.into_iter().flatten()).collect()
     }
 
     /// Takes the places, makes sure that nothing has changed, writes, and asks for the time.
-    fn into_commit(self, is_taken: bool, signature: Signature) -> Step {
+    fn into_commit(self, hold: &Hold, signature: Signature) -> Step {
         let (mut executions, mut records) = (Vec::new(), Vec::new());
         for (address, version) in &*self.expected {
             match address {
@@ -428,11 +427,15 @@ impl Plan {
                 Address::Record(key) => records.push(record::Seen::new(key, *version)),
             }
         }
-        let (places, shared) = if is_taken { locks::partitions(&self.places) } else { self.locks.numbered() };
+        let (places, shared) = match hold {
+            Hold::Nothing => self.locks.numbered(),
+            Hold::Partitions(_) => locks::partitions(&self.places),
+            Hold::Everything => Default::default(),
+        };
         let step = Step::new("SELECT {s}.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
             .with(places)
             .with(shared)
-            .with(!is_taken)
+            .with(hold.is_nothing())
             .with(executions)
             .with(records)
             .with(self.version);
@@ -446,7 +449,7 @@ impl Plan {
 }
 
 /// Takes partitions, for writing or not, before anything is read.
-pub(crate) fn lock(places: &BTreeMap<Partition, bool>) -> Step {
+pub(crate) fn lock(places: &Places) -> Step {
     let (numbers, shared) = locks::partitions(places);
     Step::new("SELECT {s}.take($1, $2, TRUE)").with(numbers).with(shared)
 }

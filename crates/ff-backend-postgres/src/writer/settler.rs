@@ -6,6 +6,7 @@ use std::time::Duration;
 use ff_core::Result;
 
 use super::Shared;
+use super::locks::Hold;
 use super::plan::{Plan, Signature};
 use crate::error::{Trouble, explain, is_dispossession, is_surely_undone};
 use crate::session::{Frame, Session, Step};
@@ -54,7 +55,7 @@ impl Shared {
         let version = new_version();
         let mut plan = Plan::settling(&settling.rows, version);
         let after = std::mem::take(&mut plan.after);
-        let mut steps = plan.into_steps(false, Signature { owner: settling.owner, line: None });
+        let mut steps = plan.into_steps(&Hold::Nothing, Signature { owner: settling.owner, line: None });
         steps.extend(housekeeping(&settling));
         match session.run(Frame::Whole, &steps).await {
             Ok(_) => {

@@ -24,6 +24,7 @@ use super::changes::Accepted;
 use super::foresight::Looked;
 use super::hand::Hand;
 use super::heads::Heads;
+use super::locks::Hold;
 use super::mirror::Part;
 use super::mirrors::{Mirrors, Reading, is_queue};
 use crate::address::{Address, Satellite, Stored, execution_of};
@@ -90,8 +91,8 @@ pub(super) struct Batch {
     memory: Option<Arc<Memory>>,
     /// What is young, in a process that owns the journal.
     young: Option<Arc<Young>>,
-    /// The partitions that nobody else can change.
-    taken: HashSet<Partition>,
+    /// What nobody else can change.
+    hold: Hold,
     newborn: HashSet<ExecutionId>,
     /// How many operations look for work.
     seekers: usize,
@@ -129,7 +130,7 @@ impl Batch {
     pub(super) fn new(
         now: TimestampMs,
         Known { memory, young }: Known,
-        taken: HashSet<Partition>,
+        hold: Hold,
         newborn: HashSet<ExecutionId>,
         seekers: usize,
         hand: Hand,
@@ -141,7 +142,7 @@ impl Batch {
             state,
             memory,
             young,
-            taken,
+            hold,
             newborn,
             seekers,
             hand,
@@ -154,7 +155,7 @@ impl Batch {
 
     /// A range was read whose owner is not there: nothing tells whether it changes, unless its partition is taken.
     pub(super) fn read_unowned(&self, partition: Partition) {
-        if !self.taken.contains(&partition) {
+        if !self.hold.covers(partition) {
             self.is_guess.store(true, Ordering::Relaxed);
         }
     }

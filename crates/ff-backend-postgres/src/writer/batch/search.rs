@@ -176,6 +176,7 @@ mod tests {
     use crate::tables::Along;
     use crate::writer::Memory;
     use crate::writer::hand::Hands;
+    use crate::writer::locks::Hold;
 
     fn queue() -> Index {
         let class = QueueClass::plain(ExecutionKind::new("task").unwrap());
@@ -198,7 +199,7 @@ mod tests {
         memory.mirrors.begin_read().unwrap().keep(&queue(), &Bounds::first(10), &page, true);
         let (now, none, hand) = (TimestampMs(1), HashSet::default(), hands.open());
         let known = Known { memory: Some(memory), young: None };
-        let batch = Batch::new(now, known, HashSet::default(), none, 1, hand, false);
+        let batch = Batch::new(now, known, Hold::Nothing, none, 1, hand, false);
         let (first, other) = (Bounds::first(1), hands.open());
         assert!(batch.reflect(&(queue(), None, None), &first) && other.hold(id(1)));
 
