@@ -10,6 +10,9 @@ use tokio::process::Command;
 
 const LEASE: Duration = Duration::from_secs(1);
 
+/// How long another worker may take at most, on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 async fn work(context: Context, doomed: bool) -> TaskResult<u32> {
     println!("{} works, attempt {}", if doomed { "the first worker" } else { "another one" }, context.attempt());
     if doomed {
@@ -54,8 +57,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let killed_at = Instant::now();
     let second = worker(&fabric, false).await?;
     let attempt: u32 = run.result().await?;
-    println!("taken over and done {} ms later", killed_at.elapsed().as_millis());
-    assert_eq!(attempt, 1);
+    let took = killed_at.elapsed();
+    println!("taken over and done {} ms later", took.as_millis());
+    assert!(attempt == 1 && took < LEASE + PATIENCE);
     second.stop().await;
     fabric.close().await?;
     Ok(())

@@ -1,10 +1,12 @@
 //! News between processes: who commits tells what may interest others, apart from the commit and many at a time.
 //!
 //! To notify inside of a transaction makes all commits of the server wait for each other. So a task of its own tells, as soon as there is
-//! something to tell, and at most once in a while; and where nobody else is, nothing is told at all, see [`company`]. A store that closes tells
+//! something to tell, and at most once in a while; only what must not be missed is told by the commit itself, see [`alarm`]; and where nobody else
+//! is, nothing is told at all, see [`company`]. A store that closes tells
 //! the rest before it is gone. News that are lost with their process, or with a connection, are made up for: everybody who waits is woken after
 //! each new connection, and now and then.
 
+mod alarm;
 mod company;
 mod words;
 
@@ -28,9 +30,10 @@ use crate::error::{Trouble, explain};
 use crate::session::{Session, Step};
 use crate::writer::plan::News;
 use crate::writer::{Memory, Shared};
+use alarm::Alarms;
 use company::{Company, Presence};
 pub(crate) use words::SOMETHING_IS_DUE;
-use words::{ALL, HELLO, Heard, NOBODY, heard, word};
+use words::{ALL, HELLO, Heard, NOBODY, due, heard, word};
 
 /// The shortest time between two notifications of one process.
 const GAP: Duration = Duration::from_millis(5);
@@ -156,6 +159,8 @@ impl Ears {
 #[derive(Clone, Debug)]
 pub(crate) struct Herald {
     untold: Arc<Mutex<Untold>>,
+    /// When others look at what is due, as far as this process told them.
+    alarms: Arc<Mutex<Alarms>>,
     company: Arc<Company>,
     /// Whether others were heard or seen since nobody was.
     has_met_others: Arc<AtomicBool>,
@@ -174,6 +179,7 @@ impl Herald {
     pub(crate) fn new() -> Self {
         Self {
             untold: Arc::default(),
+            alarms: Arc::default(),
             company: Arc::default(),
             has_met_others: Arc::default(),
             circumstances: Arc::default(),
@@ -216,6 +222,26 @@ impl Herald {
         }
     }
 
+    fn alarms(&self) -> MutexGuard<'_, Alarms> {
+        self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time at which others must be told to look by a commit itself, lest they miss what it makes due; none if they will look anyway.
+    pub(crate) fn alarm_for(&self, due_at: Option<TimestampMs>, now: TimestampMs) -> Option<TimestampMs> {
+        let due_at = due_at.filter(|_| !self.company.is_alone())?;
+        self.alarms().needed(due_at, now)
+    }
+
+    /// Tells that, as a part of the commit.
+    pub(crate) fn alarm(&self, schema: &str, at: TimestampMs) -> Step {
+        notification(schema, self.says(&due(at)))
+    }
+
+    /// That was committed.
+    pub(crate) fn has_told(&self, at: TimestampMs) {
+        self.alarms().told(at);
+    }
+
     /// Others are there, or may be: whoever was alone has told nothing for a while, and tells everything now.
     fn end_silence(&self) {
         self.add(|untold| untold.everything |= self.company.expect());
@@ -247,7 +273,7 @@ impl Herald {
         if telling.news.is_empty() {
             return Ok(());
         }
-        let told = send(pool, schema, &self.payload(&telling.news)).await;
+        let told = send(pool, schema, self.payload(&telling.news)).await;
         if !may_be_tried_again(&told) {
             telling.news = Untold::default();
         }
@@ -272,8 +298,7 @@ impl Herald {
 
     fn payload(&self, untold: &Untold) -> String {
         let mut payload = self.process.to_string();
-        let due = untold.due_at.map(|at| format!("d{}", at.0));
-        for word in untold.topics.iter().map(word).chain(due) {
+        for word in untold.topics.iter().map(word).chain(untold.due_at.map(due)) {
             payload.push('\n');
             payload.push_str(&word);
         }
@@ -296,8 +321,11 @@ impl Herald {
             self.meet(true);
             self.end_silence();
         }
-        for word in words {
-            ears.hear(heard(word));
+        for heard in words.map(heard) {
+            if heard == Some(Heard::Hello) {
+                self.alarms().forget();
+            }
+            ears.hear(heard);
         }
     }
 
@@ -384,12 +412,16 @@ const fn may_be_tried_again(told: &Result<()>) -> bool {
     matches!(told, Err(EngineError::Transport { retryable: true, .. }))
 }
 
-async fn send(pool: &Pool, schema: &Arc<str>, payload: &str) -> Result<()> {
+async fn send(pool: &Pool, schema: &Arc<str>, payload: String) -> Result<()> {
     let session = Session::new(pool.get().await?, Arc::clone(schema));
     // It need not be on the disk: after a crash everybody looks anyway.
-    let step = Step::new("SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)");
-    session.query(&step.with(channel(schema)).with(payload.to_owned())).await.map_err(explain)?;
+    let step = notification(schema, payload).and(", set_config('synchronous_commit', 'off', TRUE)");
+    session.query(&step).await.map_err(explain)?;
     Ok(())
+}
+
+fn notification(schema: &str, payload: String) -> Step {
+    Step::new("SELECT pg_notify($1, $2)").with(channel(schema)).with(payload)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use ff_backend_postgres::{Listener, Pool, PostgresOptions, PostgresStore};
 use ff_core::TimestampMs;
-use ff_core::ids::{LaneId, Namespace};
+use ff_core::ids::{ExecutionId, LaneId, LeaseEpoch, Namespace};
 use ff_core::partition::fnv1a64;
 use ff_core::state::LaneState;
-use ff_engine::index::Topic;
-use ff_engine::records::{Lane, Record};
+use ff_engine::index::{DueKind, Topic};
+use ff_engine::records::{Lane, Record, Settlement};
 use ff_engine::store::Store;
 use futures_util::StreamExt;
 use tokio_postgres::AsyncMessage;
@@ -46,6 +46,13 @@ async fn commit(store: &PostgresStore) {
     let namespace = Namespace::new("acme").unwrap();
     let lane = Lane { namespace, lane: lane(), state: LaneState::Active, since: TimestampMs(0), reason: String::new() };
     store.transact(Arc::new(Write(vec![Record::from(lane)]))).await.unwrap();
+}
+
+/// Commits something that others have to do at a time, should nobody else be left to do it.
+async fn commit_due(store: &PostgresStore, due_at: TimestampMs) {
+    let execution = ExecutionId::new(1, uuid::Uuid::now_v7());
+    let owed = Settlement { execution, epoch: LeaseEpoch(1), quotas: Vec::new(), due_at };
+    store.transact(Arc::new(Write(vec![Record::from(owed)]))).await.unwrap();
 }
 
 /// A schema, and somebody who hears what is told there without being noticed.
@@ -169,6 +176,32 @@ async fn work_is_told_where_another_process_listens() {
     let news = one.listen(&Topic::Lane(lane()));
     commit(&other).await;
     in_time(news).await;
+}
+
+#[tokio::test]
+async fn a_commit_that_makes_something_due_tells_others_itself_unless_they_look_anyway() {
+    let mut site = Site::new().await;
+    let (one, _other) = (site.store().await, site.store().await);
+    site.told_until(EVERYTHING).await;
+    let due_at = one.now().await.unwrap().plus(60_000);
+    // News that are told apart from the commit name the time itself; the commit leaves them time for that.
+    let alarm = |due_at: TimestampMs| vec![format!("d{}", due_at.plus(DueKind::Settlement.grace_ms() + 100).0)];
+    commit_due(&one, due_at).await;
+    assert!(site.told_until_now().await.contains(&alarm(due_at)), "before the commit was answered");
+    let later = due_at.plus(60_000);
+    commit_due(&one, later).await;
+    assert!(!site.told_until_now().await.contains(&alarm(later)), "who looks at the first one learns of it");
+
+    let _newcomer = site.store().await;
+    site.told_until(HELLO).await;
+    let began = Instant::now();
+    loop {
+        commit_due(&one, later).await;
+        if site.told_until_now().await.contains(&alarm(later)) {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "a newcomer was told of nothing");
+    }
 }
 
 #[tokio::test]

@@ -27,6 +27,11 @@ pub(super) fn word(topic: &Topic) -> String {
     }
 }
 
+/// The word for something that is due at a time.
+pub(super) fn due(at: TimestampMs) -> String {
+    format!("d{}", at.0)
+}
+
 #[derive(Debug, PartialEq)]
 pub(super) enum Heard {
     Topic(Topic),

@@ -255,7 +255,9 @@ async fn commit(
     if hold.is_nothing() && !plan.writes() && expected.is_empty() && youth.seen.is_empty() {
         return Ok(());
     }
-    let steps = plan.into_steps(hold, way.signature());
+    let alarm = shared.herald.alarm_for(news.due_at, shared.clock.now());
+    let mut steps = plan.into_steps(hold, way.signature());
+    steps.extend(alarm.map(|at| shared.herald.alarm(&shared.schema, at)));
     let frame = match (hold.is_nothing(), steps.len()) {
         (false, _) => Frame::End,
         // A statement alone is a transaction of its own.
@@ -273,6 +275,7 @@ async fn commit(
             if let Some(pass) = way.pass {
                 pass.succeed(youth.after);
             }
+            alarm.into_iter().for_each(|at| shared.herald.has_told(at));
             shared.committed(after, &moved, &news);
             Ok(())
         }
