@@ -32,6 +32,8 @@ struct State {
     busy: HashSet<Partition>,
     /// Groups under way.
     rounds: usize,
+    /// Desks that are about to look: what comes meanwhile need not be told to another.
+    looking: usize,
 }
 
 #[derive(Default)]
@@ -51,10 +53,8 @@ impl Drop for Round {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         state.rounds -= 1;
+        // The desk that had it looks next, and finds what waited for it.
         state.busy.retain(|home| !self.homes.contains(home));
-        if !state.waiting.is_empty() {
-            self.queue.news.notify_one();
-        }
     }
 }
 
@@ -68,7 +68,7 @@ impl Queue {
             let mut state = self.lock();
             state.waiting.push_back(work);
             // The first one begins to wait, and with the last one they are enough; in between nobody need look.
-            state.rounds == 0 || matches!(state.waiting.len(), 1 | CROWD)
+            state.looking == 0 && (state.rounds == 0 || matches!(state.waiting.len(), 1 | CROWD))
         };
         if is_news {
             self.news.notify_one();
@@ -78,27 +78,33 @@ impl Queue {
     /// Waits until there is something to do.
     pub(super) async fn next(self: &Arc<Self>) -> Round {
         loop {
+            self.lock().looking += 1;
             for _ in 0..CHANCES {
                 tokio::task::yield_now().await;
             }
-            let is_left_waiting = match self.take(CROWD) {
+            let is_left_waiting = match self.look() {
                 Ok(round) => return round,
                 Err(is_left_waiting) => is_left_waiting,
             };
             if !is_left_waiting {
                 self.news.notified().await;
             } else if tokio::time::timeout(PATIENCE, self.news.notified()).await.is_err()
-                && let Ok(round) = self.take(1)
+                && let Ok(round) = self.take(&mut self.lock(), 1)
             {
                 return round;
             }
         }
     }
 
-    /// Takes what it can, if there is enough of it or nothing else under way; says otherwise whether anything is left waiting.
-    fn take(self: &Arc<Self>, enough: usize) -> Result<Round, bool> {
+    fn look(self: &Arc<Self>) -> Result<Round, bool> {
         let mut state = self.lock();
-        let State { waiting, busy, rounds } = &mut *state;
+        state.looking -= 1;
+        self.take(&mut state, CROWD)
+    }
+
+    /// Takes what it can, if there is enough of it or nothing else under way; says otherwise whether anything is left waiting.
+    fn take(self: &Arc<Self>, state: &mut State, enough: usize) -> Result<Round, bool> {
+        let State { waiting, busy, rounds, .. } = state;
         if *rounds > 0 && waiting.len() < enough {
             return Err(!waiting.is_empty());
         }
@@ -118,6 +124,92 @@ impl Queue {
         }
         busy.extend(&homes);
         *rounds += 1;
+        if !waiting.is_empty() {
+            self.news.notify_one();
+        }
         Ok(Round { group, homes, queue: Arc::clone(self) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ff_core::Result;
+    use ff_core::backend::layer::BoxFuture;
+    use ff_core::ids::ExecutionId;
+    use futures_util::FutureExt;
+    use tokio::time::Instant;
+
+    use super::super::batch::{Batch, Decision};
+    use super::*;
+
+    struct Idle;
+
+    impl Work for Idle {
+        fn is_wanted(&self) -> bool {
+            true
+        }
+
+        fn home(&self) -> Partition {
+            Partition::GLOBAL
+        }
+
+        fn reach(&self) -> Reach {
+            Reach::Everywhere
+        }
+
+        fn newborn(&self) -> Option<ExecutionId> {
+            None
+        }
+
+        fn run(&mut self, _batch: Arc<Batch>) -> BoxFuture<'_, (Decision, bool)> {
+            Box::pin(async { (Decision::default(), false) })
+        }
+
+        fn answer(self: Box<Self>, _outcome: Result<()>) {}
+    }
+
+    fn push(queue: &Queue, count: usize) {
+        (0..count).for_each(|_| queue.push(Box::new(Idle)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_while_a_desk_is_about_to_look_is_left_to_it() {
+        let queue = Arc::<Queue>::default();
+        let first = tokio::spawn({
+            let queue = Arc::clone(&queue);
+            async move { queue.next().await.group.len() }
+        });
+        while queue.lock().looking == 0 {
+            tokio::task::yield_now().await;
+        }
+        push(&queue, 3);
+        assert!(queue.news.notified().now_or_never().is_none(), "nobody else is woken");
+        assert_eq!(first.await.unwrap(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_no_room_in_a_group_goes_to_another_desk() {
+        let queue = Arc::<Queue>::default();
+        push(&queue, GROUP_MAX + 2);
+        let began = Instant::now();
+        let (one, other) = tokio::join!(queue.next(), queue.next());
+        let mut groups = [one.group.len(), other.group.len()];
+        groups.sort_unstable();
+        assert_eq!(groups, [2, GROUP_MAX]);
+        assert!(began.elapsed() <= PATIENCE * 2, "the rest is not worth a group at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_beside_a_group_waits_for_its_end_but_not_for_long() {
+        let queue = Arc::<Queue>::default();
+        push(&queue, 1);
+        let round = queue.next().await;
+        push(&queue, 1);
+        let other = queue.next();
+        tokio::pin!(other);
+        assert!(tokio::time::timeout(PATIENCE / 2, &mut other).await.is_err());
+        assert_eq!(tokio::time::timeout(PATIENCE, other).await.unwrap().group.len(), 1);
+        drop(round);
+        assert_eq!(queue.lock().rounds, 0);
     }
 }
