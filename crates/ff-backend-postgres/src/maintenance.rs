@@ -14,7 +14,7 @@ use ff_engine::records::Record;
 use crate::address::{Address, Cell, Satellite};
 use crate::error::{corrupt, explain};
 use crate::indexes::Place;
-use crate::session::{BEGIN, Frame, Step};
+use crate::session::{Frame, Step};
 use crate::store::{PlainTables, PostgresStore};
 use crate::tables::created::{self, Created, Creation};
 use crate::tables::entry::{self, RawEntry};
@@ -146,18 +146,14 @@ async fn in_transaction<T>(
     work: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let session = &tables.view.session;
-    session.begin(BEGIN).await.map_err(explain)?;
-    let done = async {
+    let alone = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
         if session.query(&journal::is_owner(tables.owner)).await.map_err(explain)?.is_empty() {
             return Err(EngineError::Contention(ContentionKind::RetryExhausted));
         }
         work.await
     };
-    let done = done.await;
-    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    session.end(end).await.map_err(explain)?;
-    done
+    session.transaction(Box::pin(alone)).await
 }
 
 async fn repair(view: &View, keys: &[Key]) -> Result<usize> {

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ff_core::Result;
 use futures_util::future::{join_all, join3};
 use postgres_types::ToSql;
 use tokio_postgres::{Error, Row};
 
 use crate::connection::Client;
+use crate::error::explain;
 
 type Parameter = Box<dyn ToSql + Sync + Send>;
 
@@ -102,6 +104,14 @@ impl Session {
         self.client().batch_execute(how).await?;
         self.is_open.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Works in a transaction, which is undone when that fails.
+    pub(crate) async fn transaction<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.begin(BEGIN).await.map_err(explain)?;
+        let done = work.await;
+        self.end(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await.map_err(explain)?;
+        done
     }
 
     /// Runs one statement.

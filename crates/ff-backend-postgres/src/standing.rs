@@ -23,7 +23,7 @@ use ff_core::Result;
 
 use crate::error::{corrupt, explain};
 use crate::news::SWEEP;
-use crate::session::{BEGIN, Session};
+use crate::session::Session;
 use crate::tables::journal::Found;
 use crate::tables::record::new_version;
 use crate::tables::{self, journal};
@@ -183,7 +183,7 @@ impl Standing {
     async fn join(&self, shared: &Shared) -> Result<i64> {
         let session = shared.session().await?;
         let (began, owner) = (Instant::now(), new_version());
-        let joined = in_transaction(&session, self.join_here(shared, &session, owner)).await?;
+        let joined = session.transaction(self.join_here(shared, &session, owner)).await?;
         drop(session);
         let Joined { is_owner, from_another } = joined;
         if from_another {
@@ -278,7 +278,7 @@ impl Standing {
                 let _plain = shared.settle_all(number).await?;
                 self.step_aside(number);
                 let session = shared.session().await?;
-                in_transaction(&session, resign(&session, number)).await
+                session.transaction(resign(&session, number)).await
             }
             Role::Guest(_) => {
                 self.take_role(Role::Outside);
@@ -294,13 +294,6 @@ async fn resign(session: &Session, owner: i64) -> Result<()> {
     session.query(&plan::lock_journal()).await.map_err(explain)?;
     let found = find(session).await?;
     if found.owner == Some(owner) { hand_over(session, &found, NOBODY).await } else { Ok(()) }
-}
-
-async fn in_transaction<T>(session: &Session, work: impl Future<Output = Result<T>>) -> Result<T> {
-    session.begin(BEGIN).await.map_err(explain)?;
-    let done = work.await;
-    session.end(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).await.map_err(explain)?;
-    done
 }
 
 async fn find(session: &Session) -> Result<Found> {

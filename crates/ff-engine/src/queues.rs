@@ -32,9 +32,29 @@ impl Queues {
         }
     }
 
-    /// The first of a queue within bounds; none if that is no question to a queue.
+    /// Where executions stand in an index; what no queue tells is gathered from the entries of all of them.
     #[must_use]
-    pub fn list(&self, index: &Index, bounds: &Bounds) -> Option<Vec<(Position, ExecutionId)>> {
+    pub fn list<'e>(
+        &self,
+        index: &Index,
+        bounds: &Bounds,
+        all: impl Iterator<Item = (&'e Entry, ExecutionId)>,
+    ) -> Vec<(Position, ExecutionId)> {
+        if let Some(found) = self.first(index, bounds) {
+            return found;
+        }
+        let within = all.filter(|(entry, _)| entry.index == *index && bounds.contains(&entry.position));
+        let mut found: Vec<_> = within.map(|(entry, id)| (entry.position.clone(), id)).collect();
+        found.sort();
+        if bounds.reverse {
+            found.reverse();
+        }
+        found.truncate(bounds.limit);
+        found
+    }
+
+    /// The first of a queue within bounds; none if that is no question to a queue.
+    fn first(&self, index: &Index, bounds: &Bounds) -> Option<Vec<(Position, ExecutionId)>> {
         if !matches!(index, Index::Eligible(..)) || bounds.reverse {
             return None;
         }
@@ -71,7 +91,7 @@ mod tests {
     }
 
     fn listed(queues: &Queues, kind: &str, bounds: &Bounds) -> Vec<ExecutionId> {
-        queues.list(&queue(kind), bounds).unwrap().into_iter().map(|(_, id)| id).collect()
+        queues.list(&queue(kind), bounds, std::iter::empty()).into_iter().map(|(_, id)| id).collect()
     }
 
     #[test]
@@ -91,9 +111,16 @@ mod tests {
     }
 
     #[test]
-    fn other_questions_are_for_others() {
-        let queues = Queues::default();
-        assert!(queues.list(&Index::Created, &Bounds::first(1)).is_none());
-        assert!(queues.list(&queue("mail"), &Bounds::last(1)).is_none());
+    fn what_no_queue_tells_is_gathered_in_order() {
+        let created =
+            |at, number| (Entry { index: Index::Created, position: Position::of(at, id(number)) }, id(number));
+        let all = [created(2, 1), created(3, 2), created(1, 3), (entry("mail", 1, 4), id(4))];
+        let gathered = |index: &Index, bounds: &Bounds| {
+            let listed = Queues::default().list(index, bounds, all.iter().map(|(entry, id)| (entry, *id)));
+            listed.into_iter().map(|(_, id)| id).collect::<Vec<_>>()
+        };
+        assert_eq!(gathered(&Index::Created, &Bounds::first(2)), [id(3), id(1)]);
+        assert_eq!(gathered(&Index::Created, &Bounds::last(2)), [id(2), id(1)]);
+        assert_eq!(gathered(&queue("mail"), &Bounds::last(1)), [id(4)], "backwards is no question to a queue");
     }
 }

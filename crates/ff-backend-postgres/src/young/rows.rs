@@ -82,25 +82,8 @@ impl Rows {
 
     /// Where they stand in an index of columns.
     pub(super) fn list(&self, index: &Index, bounds: &Bounds) -> Vec<(Position, ExecutionId)> {
-        let mut found = self.gather(index, bounds);
-        if bounds.reverse {
-            found.reverse();
-        }
-        found.truncate(bounds.limit);
-        found
-    }
-
-    fn gather(&self, index: &Index, bounds: &Bounds) -> Vec<(Position, ExecutionId)> {
-        if let Some(found) = self.queues.list(index, bounds) {
-            return found;
-        }
-        let entries =
+        let all =
             self.by_id.iter().flat_map(|(id, youth)| youth.stored.entries().iter().map(move |entry| (entry, *id)));
-        let mut found: Vec<_> = entries
-            .filter(|(entry, _)| entry.index == *index && bounds.contains(&entry.position))
-            .map(|(entry, id)| (entry.position.clone(), id))
-            .collect();
-        found.sort();
-        found
+        self.queues.list(index, bounds, all)
     }
 }

@@ -117,34 +117,16 @@ impl Young {
 
     /// Where the young ones stand in an index.
     pub(crate) fn list(&self, index: &Index, bounds: &Bounds) -> Vec<(Position, ExecutionId)> {
-        let mut found = self.gather(index, bounds);
-        if bounds.reverse {
-            found.reverse();
-        }
-        found.truncate(bounds.limit);
-        found
+        self.queues.list(index, bounds, self.entries())
     }
 
-    fn gather(&self, index: &Index, bounds: &Bounds) -> Vec<(Position, ExecutionId)> {
-        if let Some(found) = self.queues.list(index, bounds) {
-            return found;
-        }
-        let within = self.entries_in(index).filter(|(position, _)| bounds.contains(position));
-        let mut found: Vec<_> = within.map(|(position, id)| (position.clone(), id)).collect();
-        found.sort();
-        found
-    }
-
-    fn entries_in(&self, index: &Index) -> impl Iterator<Item = (&Position, ExecutionId)> {
-        self.rows.iter().flat_map(move |(id, youth)| {
-            let entries = youth.stored.entries.iter().flat_map(|entries| entries.iter());
-            entries.filter(move |entry| entry.index == *index).map(|entry| (&entry.position, *id))
-        })
+    fn entries(&self) -> impl Iterator<Item = (&Entry, ExecutionId)> {
+        self.rows.iter().flat_map(|(id, youth)| known(&youth.stored.entries).iter().map(move |entry| (entry, *id)))
     }
 
     /// How many young ones stand in an index.
     pub(crate) fn count(&self, index: &Index) -> u64 {
-        self.entries_in(index).count() as u64
+        self.entries().filter(|(entry, _)| entry.index == *index).count() as u64
     }
 
     /// An execution was created or changed.
