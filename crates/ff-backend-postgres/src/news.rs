@@ -25,15 +25,16 @@ use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use uuid::Uuid;
 
+use crate::clock::StoreClock;
 use crate::connection::{Listener, Pool};
 use crate::error::{Trouble, explain};
 use crate::session::{Session, Step};
 use crate::writer::plan::News;
 use crate::writer::{Memory, Shared};
-use alarm::Alarms;
+use alarm::{AlarmClock, Alarms};
 use company::{Company, Presence};
 pub(crate) use words::SOMETHING_IS_DUE;
-use words::{ALL, HELLO, Heard, NOBODY, due, heard, word};
+use words::{ALL, HELLO, Heard, NOBODY, alarm as alarm_word, due, heard, word};
 
 /// The shortest time between two notifications of one process.
 const GAP: Duration = Duration::from_millis(5);
@@ -92,10 +93,11 @@ impl Messengers {
     /// Returns when nothing is missed any longer.
     pub(crate) async fn start(shared: &Shared) -> Result<Self> {
         let (began, mut begins) = watch::channel(None);
-        let Shared { pool, schema, topics, herald, memory, .. } = shared;
+        let Shared { pool, schema, topics, herald, memory, clock, .. } = shared;
         let mut messengers = Self { herald: herald.clone(), listening: JoinSet::new() };
         tokio::spawn(herald.clone().serve(pool.clone(), Arc::clone(schema)));
-        let ears = Ears { topics: Arc::clone(topics), memory: Arc::clone(memory) };
+        let ears = Ears { topics: Arc::clone(topics), memory: Arc::clone(memory), alarms: Arc::default() };
+        messengers.listening.spawn(ears.clone().ring(clock.clone()));
         let listening = herald.clone().listen(pool.clone(), Arc::clone(schema), ears, began);
         messengers.listening.spawn(listening);
         let began = begins.wait_for(Option::is_some).await.map_err(|_| Trouble::Closed)?.clone();
@@ -129,10 +131,11 @@ impl Drop for Telling<'_> {
 }
 
 /// Whom news of others concern in this process.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Ears {
     topics: Arc<Topics>,
     memory: Arc<Memory>,
+    alarms: Arc<AlarmClock>,
 }
 
 impl Ears {
@@ -146,6 +149,7 @@ impl Ears {
                 self.topics.wake(&topic);
             }
             Some(Heard::Due(at)) => self.topics.wake_due(at),
+            Some(Heard::Alarm(at)) => self.alarms.set(at),
             Some(Heard::Hello) => {}
             None => {
                 self.memory.mirrors.doubt();
@@ -155,11 +159,21 @@ impl Ears {
     }
 }
 
+impl Ears {
+    /// Has everybody who waits for it look at what is due, whenever an alarm rings.
+    async fn ring(self, clock: StoreClock) {
+        loop {
+            let at = self.alarms.ring(&clock).await;
+            self.topics.wake_due(at);
+        }
+    }
+}
+
 /// Tells other processes.
 #[derive(Clone, Debug)]
 pub(crate) struct Herald {
     untold: Arc<Mutex<Untold>>,
-    /// When others look at what is due, as far as this process told them.
+    /// Alarms that it has set at them.
     alarms: Arc<Mutex<Alarms>>,
     company: Arc<Company>,
     /// Whether others were heard or seen since nobody was.
@@ -226,20 +240,20 @@ impl Herald {
         self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time at which others must be told to look by a commit itself, lest they miss what it makes due; none if they will look anyway.
+    /// The alarm that a commit must set at others, lest they miss what it makes due; none if they will look anyway.
     pub(crate) fn alarm_for(&self, due_at: Option<TimestampMs>, now: TimestampMs) -> Option<TimestampMs> {
         let due_at = due_at.filter(|_| !self.company.is_alone())?;
         self.alarms().needed(due_at, now)
     }
 
-    /// Tells that, as a part of the commit.
+    /// Sets it, as a part of the commit.
     pub(crate) fn alarm(&self, schema: &str, at: TimestampMs) -> Step {
-        notification(schema, self.says(&due(at)))
+        notification(schema, self.says(&alarm_word(at)))
     }
 
     /// That was committed.
-    pub(crate) fn has_told(&self, at: TimestampMs) {
-        self.alarms().told(at);
+    pub(crate) fn has_set(&self, at: TimestampMs) {
+        self.alarms().add(at);
     }
 
     /// Others are there, or may be: whoever was alone has told nothing for a while, and tells everything now.
@@ -317,21 +331,23 @@ impl Herald {
         if teller == Some(&self.process.to_string()) {
             return;
         }
+        let told: Vec<Option<Heard>> = words.map(heard).collect();
+        if told.contains(&Some(Heard::Hello)) {
+            // Before anybody relies on them because there is company again.
+            self.alarms().forget();
+        }
         if teller != Some(NOBODY) {
             self.meet(true);
             self.end_silence();
         }
-        for heard in words.map(heard) {
-            if heard == Some(Heard::Hello) {
-                self.alarms().forget();
-            }
-            ears.hear(heard);
-        }
+        told.into_iter().for_each(|heard| ears.hear(heard));
     }
 
     /// Listens, for as long as the process lives. Says when it began to, or why it could not.
     async fn listen(self, pool: Pool, schema: Arc<str>, ears: Ears, began: watch::Sender<Began>) {
         loop {
+            // Nobody heard who came until now.
+            self.alarms().forget();
             let heard = match pool.listener().await {
                 Ok(Some(listener)) => self.hear_all(listener, &schema, &ears, &began).await,
                 // Somebody else's pool hears nothing: those who wait look now and then.
@@ -365,6 +381,7 @@ impl Herald {
         let (channel, presence) = (channel(schema), Presence { client: &client, number: number(schema) });
         let listening = async {
             presence.come(&channel, &self.says(HELLO)).await?;
+            self.alarms().forget();
             ears.memory.mirrors.listen(true);
             self.look_around(&presence).await?;
             began.send_replace(Some(Ok(())));
@@ -497,6 +514,16 @@ mod tests {
         herald.hear(SOMETHING_IS_DUE, &ears);
         let woken = futures_util::FutureExt::now_or_never(news.before(TimestampMs(1)));
         assert_eq!(woken, Some(TimestampMs(0)));
+    }
+
+    #[tokio::test]
+    async fn an_alarm_that_others_set_has_those_look_who_wait_for_what_is_due() {
+        let (herald, ears) = (Herald::new(), Ears::default());
+        let ringing = tokio::spawn(ears.clone().ring(StoreClock::new(None, TimestampMs(1_000))));
+        herald.hear(&Herald::new().says(&alarm_word(TimestampMs(1_020))), &ears);
+        let (mut news, _) = ears.topics.listen_due();
+        assert_eq!(news.before(TimestampMs(i64::MAX)).await, TimestampMs(1_020));
+        ringing.abort();
     }
 
     #[test]

@@ -184,8 +184,7 @@ async fn a_commit_that_makes_something_due_tells_others_itself_unless_they_look_
     let (one, _other) = (site.store().await, site.store().await);
     site.told_until(EVERYTHING).await;
     let due_at = one.now().await.unwrap().plus(60_000);
-    // News that are told apart from the commit name the time itself; the commit leaves them time for that.
-    let alarm = |due_at: TimestampMs| vec![format!("d{}", due_at.plus(DueKind::Settlement.grace_ms() + 100).0)];
+    let alarm = |due_at: TimestampMs| vec![format!("a{}", due_at.plus(DueKind::Settlement.grace_ms() + 100).0)];
     commit_due(&one, due_at).await;
     assert!(site.told_until_now().await.contains(&alarm(due_at)), "before the commit was answered");
     let later = due_at.plus(60_000);

@@ -114,7 +114,7 @@ impl Op for Unlucky {
         let number = self.tries.fetch_add(1, Ordering::Relaxed);
         tx.load(&[Self::owed(number, 1).key()]).await?;
         let faster = self.rival.transact(Arc::new(Write(vec![Self::owed(number, 1)])));
-        let _ = tokio::time::timeout(Duration::from_millis(500), faster).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), faster).await;
         tx.put_record(Self::owed(number, 2));
         Ok(())
     }

@@ -32,10 +32,16 @@ pub(super) fn due(at: TimestampMs) -> String {
     format!("d{}", at.0)
 }
 
+/// The word for an alarm at a time.
+pub(super) fn alarm(at: TimestampMs) -> String {
+    format!("a{}", at.0)
+}
+
 #[derive(Debug, PartialEq)]
 pub(super) enum Heard {
     Topic(Topic),
     Due(TimestampMs),
+    Alarm(TimestampMs),
     Hello,
 }
 
@@ -45,6 +51,7 @@ pub(super) fn heard(word: &str) -> Option<Heard> {
     let rest = &word[kind.len_utf8()..];
     let topic = match kind {
         'd' => return rest.parse().ok().map(|at| Heard::Due(TimestampMs(at))),
+        'a' => return rest.parse().ok().map(|at| Heard::Alarm(TimestampMs(at))),
         'l' => Topic::Lane(rest.parse().ok()?),
         's' => Topic::Stream(rest.parse().ok()?),
         'f' => Topic::Flow(rest.parse().ok()?),

@@ -1,7 +1,7 @@
 //! A place where operations come together: those that wait are decided side by side and committed as one.
 //!
 //! The first try trusts what the process remembers and takes the partitions only for the commit itself, which fails if anything turned out
-//! to be old. The next one takes the partitions first, and then nothing can change under it.
+//! to be old. The next one takes the partitions first, and then nothing in the tables can change under it.
 
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -275,7 +275,7 @@ async fn commit(
             if let Some(pass) = way.pass {
                 pass.succeed(youth.after);
             }
-            alarm.into_iter().for_each(|at| shared.herald.has_told(at));
+            alarm.into_iter().for_each(|at| shared.herald.has_set(at));
             shared.committed(after, &moved, &news);
             Ok(())
         }
