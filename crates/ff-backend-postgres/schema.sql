@@ -103,7 +103,8 @@ CREATE TABLE flowfabric.record (
 );
 
 CREATE TABLE flowfabric.reign (
-  owner bigint NOT NULL
+  owner bigint NOT NULL,
+  quiet_until bigint NOT NULL
 );
 
 CREATE UNIQUE INDEX created_order ON flowfabric.created USING btree (namespace, created_at, partition DESC, uuid DESC) WITH (deduplicate_items=off);

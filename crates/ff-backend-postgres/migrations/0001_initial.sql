@@ -148,12 +148,14 @@ ALTER TABLE {schema}.journal ALTER COLUMN bytes SET STORAGE EXTERNAL;
 INSERT INTO {schema}.deployment (name, value) VALUES ('journal_settled', 0);
 
 -- The process that owns the journal; 0 stands for none. When the server crashes, or a replica takes its place, this is empty: then nobody's
--- memory may be ahead of the tables, and everybody has to find out anew.
+-- memory may be ahead of the tables, and everybody has to find out anew. Up to `quiet_until`, in milliseconds since 1970, a former owner may
+-- still answer from its memory, so nobody else answers anything.
 CREATE UNLOGGED TABLE {schema}.reign (
-  owner bigint NOT NULL
+  owner       bigint NOT NULL,
+  quiet_until bigint NOT NULL
 );
 
-INSERT INTO {schema}.reign (owner) VALUES (0);
+INSERT INTO {schema}.reign (owner, quiet_until) VALUES (0, 0);
 
 -- Processes that read the tables and must find everything there: while one of them is here, up to its time in milliseconds since 1970, nobody
 -- owns the journal.

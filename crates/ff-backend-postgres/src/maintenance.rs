@@ -149,6 +149,7 @@ async fn in_transaction<T>(
     let alone = async {
         session.query(&plan::lock(places)).await.map_err(explain)?;
         if session.query(&journal::is_owner(tables.owner)).await.map_err(explain)?.is_empty() {
+            tables.shared.standing.dispossess(tables.owner);
             return Err(EngineError::Contention(ContentionKind::RetryExhausted));
         }
         work.await

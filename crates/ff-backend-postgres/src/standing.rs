@@ -7,15 +7,17 @@
 //! - **Commits** carry the number of the owner that they take for granted, 0 for none, and hold the place of the journal, shared, while the server
 //!   compares it. Whoever changes the owner takes that place for itself. So no commit of a former owner, or of a guest that was forgotten, comes through.
 //! - **Reads of an owner** ask afterwards whether it still is the owner, unless a commit or an answer has told so within the last half second. Each time
-//!   it begins under a new number, so it was all the time before. Whoever takes over from another process waits for that long before it serves anybody.
-//! - **Reads of a guest** need no such question, because nobody becomes the owner while there is another guest. A guest is here for a minute and a half at a
+//!   it begins under a new number, so it was all the time before. Whoever takes over from another process waits for that long before it serves
+//!   anybody, and so does whoever comes meanwhile.
+//! - **Reads of a guest** need no such question, because nobody becomes the owner while there is another guest; they only count if the process was a
+//!   guest all the time. A guest is here for a minute and a half at a
 //!   time, by the clock of the server; it stays on every half minute, and reads nothing when it could not for longer than that.
 //! - **Whoever takes over** first brings what the journal tells to the tables, in the transaction that changes the owner. So it does not matter
 //!   whether the former owner has left, was killed, or is about to find out.
 //!
 //! An owner that hears of others becomes a guest by itself, and so does one that was dispossessed; who is alone again becomes the owner again.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,8 +77,8 @@ pub(crate) struct Standing {
     joining: tokio::sync::Mutex<()>,
     /// Under which number this process owned the journal last.
     own: AtomicI64,
-    /// Until when a former owner may still serve somebody.
-    quiet_until: Mutex<Option<Instant>>,
+    /// How often it became something else.
+    turns: AtomicU64,
     young: Arc<Young>,
 }
 
@@ -90,7 +92,7 @@ impl Standing {
             was_dispossessed: AtomicBool::new(false),
             joining: tokio::sync::Mutex::default(),
             own: AtomicI64::new(NOBODY),
-            quiet_until: Mutex::default(),
+            turns: AtomicU64::new(0),
             young,
         }
     }
@@ -100,7 +102,13 @@ impl Standing {
     }
 
     fn take_role(&self, role: Role) {
+        self.turns.fetch_add(1, Ordering::SeqCst);
         *self.role.lock().unwrap_or_else(PoisonError::into_inner) = role;
+    }
+
+    /// How often it became something else: what was read in between two turns was read as one.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::SeqCst)
     }
 
     /// The owner that commits and reads of this process may take for granted, if that is known.
@@ -126,14 +134,13 @@ impl Standing {
 
     /// The journal belongs to somebody else than was taken for granted.
     pub(crate) fn dispossess(&self, owner: i64) {
-        if owner != NOBODY {
+        if self.step_aside(owner) && owner != NOBODY {
             self.was_dispossessed.store(true, Ordering::Relaxed);
         }
-        self.step_aside(owner);
     }
 
-    /// Has to find out again what it is, if it still takes this for granted.
-    fn step_aside(&self, owner: i64) {
+    /// Has to find out again what it is, if it still takes this for granted; says whether it did.
+    fn step_aside(&self, owner: i64) -> bool {
         self.young.close(owner);
         let mut role = self.role.lock().unwrap_or_else(PoisonError::into_inner);
         let is_meant = match *role {
@@ -142,8 +149,10 @@ impl Standing {
             Role::Outside => false,
         };
         if is_meant {
+            self.turns.fetch_add(1, Ordering::SeqCst);
             *role = Role::Outside;
         }
+        is_meant
     }
 
     /// Something that was sent at a moment told that this was the owner.
@@ -185,18 +194,17 @@ impl Standing {
         let (began, owner) = (Instant::now(), new_version());
         let joined = session.transaction(self.join_here(shared, &session, owner)).await?;
         drop(session);
-        let Joined { is_owner, from_another } = joined;
-        if from_another {
-            *self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + OTHERS_WAIT);
+        let Joined { is_owner, quiet } = joined;
+        if is_owner {
+            self.own.store(owner, Ordering::Relaxed);
         }
-        self.keep_quiet().await;
+        tokio::time::sleep(quiet).await;
         let (owner, role) = if is_owner {
             (owner, Role::Owner { number: owner, assured_until: began + ASSURED })
         } else {
             (NOBODY, Role::Guest(began + RELIABLE))
         };
         if is_owner {
-            self.own.store(owner, Ordering::Relaxed);
             self.young.open(owner);
         } else {
             self.young.close_any();
@@ -208,26 +216,19 @@ impl Standing {
         Ok(owner)
     }
 
-    /// Waits until no former owner can serve anybody, also if somebody gave up waiting for that before.
-    async fn keep_quiet(&self) {
-        let until = *self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(until) = until {
-            tokio::time::sleep_until(until.into()).await;
-        }
-    }
-
     async fn join_here(&self, shared: &Shared, session: &Session, new: i64) -> Result<Joined> {
         session.query(&plan::lock_journal()).await.map_err(explain)?;
         session.query(&journal::forget_guests(self.guest)).await.map_err(explain)?;
         let found = find(session).await?;
         let is_alone = !found.has_guests && shared.herald.is_alone() && !self.was_dispossessed.load(Ordering::Relaxed);
         let is_owner = self.is_ambitious && is_alone;
-        hand_over(session, &found, if is_owner { new } else { NOBODY }).await?;
+        let harmless = [Some(NOBODY), Some(self.own.load(Ordering::Relaxed))];
+        let quiet = if harmless.contains(&found.owner) { found.quiet } else { OTHERS_WAIT };
+        hand_over(session, &found, if is_owner { new } else { NOBODY }, quiet).await?;
         if !is_owner {
             session.query(&journal::receive_guest(self.guest, STAY)).await.map_err(explain)?;
         }
-        let harmless = [Some(NOBODY), Some(self.own.load(Ordering::Relaxed))];
-        Ok(Joined { is_owner, from_another: !harmless.contains(&found.owner) })
+        Ok(Joined { is_owner, quiet })
     }
 
     /// Stays what it is, or becomes what its circumstances demand. Who is nothing finds out when it has to.
@@ -239,7 +240,7 @@ impl Standing {
         match self.role() {
             Role::Owner { number, .. } if shared.herald.has_company() => self.dispossess(number),
             Role::Guest(_) if self.stay(shared).await? => return Ok(()),
-            Role::Guest(_) => self.step_aside(NOBODY),
+            Role::Guest(_) => drop(self.step_aside(NOBODY)),
             Role::Owner { .. } | Role::Outside => return Ok(()),
         }
         self.join(shared).await.map(drop)
@@ -252,8 +253,8 @@ impl Standing {
         let Some(row) = rows.first() else { return Ok(false) };
         let is_only_guest: bool = tables::cell(row, 0)?;
         let stays = !(is_only_guest && shared.herald.is_alone() && self.is_ambitious);
-        if stays {
-            self.take_role(Role::Guest(began + RELIABLE));
+        if stays && let Role::Guest(until) = &mut *self.role.lock().unwrap_or_else(PoisonError::into_inner) {
+            *until = began + RELIABLE;
         }
         Ok(stays)
     }
@@ -276,7 +277,7 @@ impl Standing {
             Role::Owner { number, .. } => {
                 // Most of it while others go on.
                 let _plain = shared.settle_all(number).await?;
-                self.step_aside(number);
+                let _ = self.step_aside(number);
                 let session = shared.session().await?;
                 session.transaction(resign(&session, number)).await
             }
@@ -293,7 +294,7 @@ impl Standing {
 async fn resign(session: &Session, owner: i64) -> Result<()> {
     session.query(&plan::lock_journal()).await.map_err(explain)?;
     let found = find(session).await?;
-    if found.owner == Some(owner) { hand_over(session, &found, NOBODY).await } else { Ok(()) }
+    if found.owner == Some(owner) { hand_over(session, &found, NOBODY, found.quiet).await } else { Ok(()) }
 }
 
 async fn find(session: &Session) -> Result<Found> {
@@ -304,14 +305,14 @@ async fn find(session: &Session) -> Result<Found> {
 /// What became of a process that joined.
 struct Joined {
     is_owner: bool,
-    /// Whether the journal was another process's, which may still rely on it for a moment.
-    from_another: bool,
+    /// For how long another process may still rely on having the journal.
+    quiet: Duration,
 }
 
 /// Makes somebody the owner, or nobody, and brings what the journal tells to the tables. To be called with the journal taken.
-async fn hand_over(session: &Session, found: &Found, owner: i64) -> Result<()> {
+async fn hand_over(session: &Session, found: &Found, owner: i64, quiet: Duration) -> Result<()> {
     if found.owner != Some(owner) {
-        session.query(&journal::appoint(owner)).await.map_err(explain)?;
+        session.query(&journal::appoint(owner, quiet)).await.map_err(explain)?;
     }
     if found.has_lines {
         let mut tale = Tale::after(Birth(found.settled));

@@ -133,10 +133,11 @@ impl PostgresStore {
         loop {
             tries += 1;
             let owner = shared.standing.owner(shared).await?;
+            let turns = shared.standing.turns();
             if owner == NOBODY {
                 let view = Arc::new(View::new(shared.session().await?, HashSet::default(), HashMap::default()));
                 let out = read(Arc::clone(&view)).await?;
-                if shared.standing.is_confirmed(&view.session, owner).await? {
+                if shared.standing.is_confirmed(&view.session, owner).await? && shared.standing.turns() == turns {
                     return Ok(out);
                 }
                 continue;
@@ -169,7 +170,7 @@ impl PostgresStore {
             let plain = if owner == NOBODY { None } else { shared.settle_all(owner).await? };
             if owner == NOBODY || plain.is_some() {
                 let view = View::new(shared.session().await?, HashSet::default(), HashMap::default());
-                return Ok(PlainTables { view, owner, _plain: plain });
+                return Ok(PlainTables { view, owner, shared: Arc::clone(shared), _plain: plain });
             }
         }
     }
@@ -207,6 +208,7 @@ pub(crate) struct PlainTables {
     pub(crate) view: View,
     /// The owner of the journal.
     pub(crate) owner: i64,
+    pub(crate) shared: Arc<Shared>,
     _plain: Option<Plain>,
 }
 

@@ -361,6 +361,23 @@ async fn a_guest_that_was_forgotten_notices_at_its_next_commit() {
 }
 
 #[tokio::test]
+async fn who_comes_while_another_takes_over_waits_until_the_former_owner_is_silent() {
+    let site = Site::new().await;
+    site.store().await.tell_others().await.unwrap();
+    site.run("UPDATE {schema}.reign SET owner = 77").await;
+    let guest = site.options().young_max(0);
+    let taking_over = tokio::spawn(PostgresStore::connect(guest.clone()));
+    until("the owner is dispossessed", || async { site.owner().await == 0 }).await;
+
+    let _late = PostgresStore::connect(guest).await.unwrap();
+
+    let sql = "SELECT quiet_until - (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM {schema}.reign";
+    let left = server::number(&site.client().await, &site.schema, sql).await;
+    assert!((-60_000..=0).contains(&left), "{left} ms too early");
+    taking_over.await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn after_a_crash_of_the_server_an_owner_finds_out_anew() {
     let site = Site::new().await;
     let store = site.store().await;

@@ -16,6 +16,8 @@ const NOW: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 pub(crate) struct Found {
     /// None after a crash of the server.
     pub(crate) owner: Option<i64>,
+    /// For how long a former owner may still answer from its memory.
+    pub(crate) quiet: Duration,
     pub(crate) settled: u64,
     pub(crate) has_guests: bool,
     pub(crate) has_lines: bool,
@@ -23,17 +25,24 @@ pub(crate) struct Found {
 
 /// Asks for that.
 pub(crate) fn find() -> Step {
-    Step::new(
-        "SELECT (SELECT owner FROM {s}.reign), value, EXISTS (SELECT FROM {s}.guest), EXISTS (SELECT FROM {s}.journal)
-         FROM {s}.deployment WHERE name = 'journal_settled'",
-    )
+    Step::new(format!(
+        "SELECT (SELECT owner FROM {{s}}.reign), (SELECT quiet_until - {NOW} FROM {{s}}.reign), value,
+           EXISTS (SELECT FROM {{s}}.guest), EXISTS (SELECT FROM {{s}}.journal)
+         FROM {{s}}.deployment WHERE name = 'journal_settled'"
+    ))
 }
 
 impl Found {
     /// The row of [`find`].
     pub(crate) fn read(row: &Row) -> Result<Self> {
-        let settled = number(cell(row, 1)?)?;
-        Ok(Self { owner: cell(row, 0)?, settled, has_guests: cell(row, 2)?, has_lines: cell(row, 3)? })
+        let quiet: Option<i64> = cell(row, 1)?;
+        Ok(Self {
+            owner: cell(row, 0)?,
+            quiet: Duration::from_millis(quiet.and_then(|ms| ms.try_into().ok()).unwrap_or_default()),
+            settled: number(cell(row, 2)?)?,
+            has_guests: cell(row, 3)?,
+            has_lines: cell(row, 4)?,
+        })
     }
 }
 
@@ -69,9 +78,13 @@ pub(crate) fn mark(settled: u64) -> Step {
     Step::new("UPDATE {s}.deployment SET value = $1 WHERE name = 'journal_settled'").with(settled.cast_signed())
 }
 
-/// Makes somebody the owner, or nobody.
-pub(crate) fn appoint(owner: i64) -> Step {
-    Step::new("WITH former AS (DELETE FROM {s}.reign) INSERT INTO {s}.reign (owner) VALUES ($1)").with(owner)
+/// Makes somebody the owner, or nobody. For a while a former one may still answer from its memory.
+pub(crate) fn appoint(owner: i64, quiet: Duration) -> Step {
+    Step::new(format!(
+        "WITH former AS (DELETE FROM {{s}}.reign) INSERT INTO {{s}}.reign (owner, quiet_until) VALUES ($1, {NOW} + $2)"
+    ))
+    .with(owner)
+    .with(milliseconds(quiet))
 }
 
 /// Removes guests whose time is over, and one that comes again.
