@@ -20,6 +20,7 @@ pub(crate) use crate::client::Client;
 use crate::client::settings;
 use crate::error::{Trouble, explain, explain_connect};
 use crate::options::PostgresOptions;
+use crate::writer::plan::COMMIT;
 
 /// What a server says without being asked. Ends with the connection.
 pub type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, Error>> + Send>>;
@@ -217,6 +218,8 @@ impl Pool {
 struct Server {
     config: Config,
     tls: MakeRustlsConnect,
+    /// The statement that takes parameters of our own types.
+    commit: String,
 }
 
 impl Server {
@@ -225,7 +228,8 @@ impl Server {
         // A socket offers no encryption: to ask for it would be a round trip for nothing, to require it a refusal.
         let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
         config.ssl_mode(if is_local { SslMode::Disable } else { options.tls.mode() });
-        Ok(Self { config, tls: options.tls.connector()? })
+        let commit = COMMIT.replace("{s}", &options.schema_name().quoted());
+        Ok(Self { config, tls: options.tls.connector()?, commit })
     }
 
     async fn open(self) -> Result<(driver::Client, JoinHandle<()>), Error> {
@@ -236,7 +240,12 @@ impl Server {
             }
         });
         match client.batch_execute(&SESSION).await {
-            Ok(()) => Ok((client, driven)),
+            Ok(()) => {
+                // The driver asks for each type once per connection: now, and not when somebody waits for a commit or when nothing should
+                // be asked. There may be no such statement yet.
+                let _ = client.prepare(&self.commit).await;
+                Ok((client, driven))
+            }
             Err(error) => {
                 driven.abort();
                 Err(error)

@@ -25,6 +25,9 @@ use crate::tables::execution;
 use crate::tables::{Facts, event, journal, record};
 use crate::young::{Birth, Line, Pass};
 
+/// The statement of nearly every commit; `{s}` stands for the schema.
+pub(crate) const COMMIT: &str = "SELECT {s}.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+
 /// What is told after a commit.
 #[derive(Debug, Default)]
 pub(crate) struct News {
@@ -432,7 +435,7 @@ impl Plan {
             Hold::Partitions(_) => locks::partitions(&self.places),
             Hold::Everything => Default::default(),
         };
-        let step = Step::new("SELECT {s}.commit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
+        let step = Step::new(COMMIT)
             .with(places)
             .with(shared)
             .with(hold.is_nothing())
