@@ -45,34 +45,8 @@ impl Address {
     pub(crate) const fn execution(&self) -> Option<ExecutionId> {
         match self {
             Self::Execution(id) => Some(*id),
-            Self::Record(key) => execution_of(key),
+            Self::Record(key) => key.execution_id(),
         }
-    }
-}
-
-/// The execution that a record belongs to, if it lies in its own row.
-pub(crate) const fn execution_of(key: &Key) -> Option<ExecutionId> {
-    match &key.name {
-        Name::Execution(id)
-        | Name::Fence(id)
-        | Name::Definition(id)
-        | Name::Payload(id)
-        | Name::Outcome(id)
-        | Name::Progress(id)
-        | Name::ExecutionTags(id)
-        | Name::Attempt(id, _)
-        | Name::AttemptUsage(id, _)
-        | Name::Grant(id)
-        | Name::StreamHead(id, _)
-        | Name::Frame(id, ..)
-        | Name::Summary(id, _)
-        | Name::Suspension(id, _)
-        | Name::SignalTally(id)
-        | Name::StepHead(id)
-        | Name::Step(id, ..)
-        | Name::Settlement(id, _)
-        | Name::EdgeGroup(id, _) => Some(*id),
-        _ => None,
     }
 }
 

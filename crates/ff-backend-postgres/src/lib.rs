@@ -4,7 +4,6 @@
 
 mod address;
 mod client;
-mod clock;
 mod column;
 mod connection;
 mod error;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use ff_core::partition::fnv1a64;
 use ff_core::{EngineError, Result, TimestampMs};
+use ff_engine::clock::StoreClock;
 use ff_engine::index::Topic;
 use ff_engine::topics::Topics;
 use futures_util::StreamExt;
@@ -25,7 +26,6 @@ use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use uuid::Uuid;
 
-use crate::clock::StoreClock;
 use crate::connection::{Listener, Pool};
 use crate::error::{Trouble, explain};
 use crate::session::{Session, Step};
@@ -34,7 +34,7 @@ use crate::writer::{Memory, Shared};
 use alarm::{AlarmClock, Alarms};
 use company::{Company, Presence};
 pub(crate) use words::SOMETHING_IS_DUE;
-use words::{ALL, HELLO, Heard, NOBODY, alarm as alarm_word, due, heard, word};
+use words::{ALL, HELLO, Heard, NOBODY, alarm as alarm_word, due, heard};
 
 /// The shortest time between two notifications of one process.
 const GAP: Duration = Duration::from_millis(5);
@@ -312,7 +312,7 @@ impl Herald {
 
     fn payload(&self, untold: &Untold) -> String {
         let mut payload = self.process.to_string();
-        for word in untold.topics.iter().map(word).chain(untold.due_at.map(due)) {
+        for word in untold.topics.iter().map(Topic::word).chain(untold.due_at.map(due)) {
             payload.push('\n');
             payload.push_str(&word);
         }

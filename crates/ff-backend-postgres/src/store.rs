@@ -10,6 +10,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::alarms::DueNews;
+use ff_engine::clock::StoreClock;
 use ff_engine::event::numbered::Extent;
 use ff_engine::event::{EventPage, numbered};
 use ff_engine::hash::{HashMap, HashSet};
@@ -20,7 +21,6 @@ use ff_engine::store::{Op, Store};
 use ff_engine::topics::Topics;
 
 use crate::address::Address;
-use crate::clock::StoreClock;
 use crate::connection::Pool;
 use crate::error::explain;
 use crate::indexes::{Place, Query};

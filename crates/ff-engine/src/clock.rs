@@ -1,5 +1,7 @@
 //! Time has one door.
 
+mod server;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,6 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ff_core::TimestampMs;
 use ff_core::backend::layer::BoxFuture;
 use tokio::sync::oneshot;
+
+pub use server::StoreClock;
 
 /// Where a store takes its time from.
 pub trait Clock: Send + Sync + 'static {

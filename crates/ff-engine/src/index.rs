@@ -428,3 +428,57 @@ pub enum Topic {
     /// Any event was appended.
     Events,
 }
+
+impl Topic {
+    /// The topic in a message to another process: one letter, then a name without control characters.
+    #[must_use]
+    pub fn word(&self) -> String {
+        match self {
+            Self::Lane(lane) => format!("l{lane}"),
+            Self::Stream(execution) => format!("s{execution}"),
+            Self::Flow(flow) => format!("f{flow}"),
+            Self::Execution(execution) => format!("x{execution}"),
+            Self::Worker(instance) => format!("w{instance}"),
+            Self::Events => "e".to_owned(),
+        }
+    }
+
+    /// The topic of such a word; none for one that is not known.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        let kind = word.chars().next()?;
+        let rest = &word[kind.len_utf8()..];
+        match kind {
+            'l' => rest.parse().ok().map(Self::Lane),
+            's' => rest.parse().ok().map(Self::Stream),
+            'f' => rest.parse().ok().map(Self::Flow),
+            'x' => rest.parse().ok().map(Self::Execution),
+            'w' => rest.parse().ok().map(Self::Worker),
+            'e' => Some(Self::Events),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn every_topic_is_heard_as_it_was_told() {
+        let execution = ExecutionId::new(7, Uuid::from_u128(9));
+        for topic in [
+            Topic::Lane(LaneId::new("mail and more").unwrap()),
+            Topic::Stream(execution),
+            Topic::Flow(FlowId::from_uuid(Uuid::from_u128(3))),
+            Topic::Execution(execution),
+            Topic::Worker(WorkerInstanceId::new("w-1").unwrap()),
+            Topic::Events,
+        ] {
+            assert_eq!(Topic::of_word(&topic.word()), Some(topic));
+        }
+        assert_eq!(Topic::of_word("?of a later version"), None);
+    }
+}

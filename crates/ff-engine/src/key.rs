@@ -166,6 +166,33 @@ impl Key {
         admission => Admission(quota: QuotaPolicyId, execution: ExecutionId),
     }
 
+    /// The execution that the record belongs to, if its id is a part of the name.
+    #[must_use]
+    pub const fn execution_id(&self) -> Option<ExecutionId> {
+        match &self.name {
+            Name::Execution(id)
+            | Name::Fence(id)
+            | Name::Definition(id)
+            | Name::Payload(id)
+            | Name::Outcome(id)
+            | Name::Progress(id)
+            | Name::ExecutionTags(id)
+            | Name::Attempt(id, _)
+            | Name::AttemptUsage(id, _)
+            | Name::Grant(id)
+            | Name::StreamHead(id, _)
+            | Name::Frame(id, ..)
+            | Name::Summary(id, _)
+            | Name::Suspension(id, _)
+            | Name::SignalTally(id)
+            | Name::StepHead(id)
+            | Name::Step(id, ..)
+            | Name::Settlement(id, _)
+            | Name::EdgeGroup(id, _) => Some(*id),
+            _ => None,
+        }
+    }
+
     /// Whether the record can stand in an index that does more than follow its key. Others are written without a look at what was there.
     #[must_use]
     pub const fn may_be_listed(&self) -> bool {

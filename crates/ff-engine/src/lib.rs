@@ -19,6 +19,7 @@ mod neighbourhood;
 mod ops;
 pub mod overlay;
 pub mod queues;
+pub mod recent;
 pub mod records;
 mod scheduler;
 mod service;

@@ -11,9 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ff_core::TimestampMs;
+use ff_engine::clock::StoreClock;
 use tokio::sync::Notify;
-
-use crate::clock::StoreClock;
 
 /// How much later than needed an alarm may ring; news that travel apart are more precise.
 const SLACK_MS: u64 = 100;

@@ -9,7 +9,7 @@ use ff_core::ids::ExecutionId;
 use ff_core::partition::Partition;
 use ff_engine::key::Key;
 
-use crate::address::{Address, execution_of};
+use crate::address::Address;
 
 /// Executions that one commit takes one by one. With more of them it takes whole partitions: the server has room for so many locks only.
 const EXECUTIONS_MAX: usize = 256;
@@ -68,7 +68,7 @@ pub(super) struct Locks {
 impl Locks {
     /// Takes the place of a key.
     pub(super) fn take(&mut self, key: &Key, is_written: bool) {
-        match execution_of(key) {
+        match key.execution_id() {
             Some(id) => self.take_execution(id, is_written),
             None => *self.partitions.entry(key.partition).or_default() |= is_written,
         }

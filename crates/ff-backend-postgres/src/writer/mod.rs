@@ -19,13 +19,13 @@ mod work;
 use std::sync::Arc;
 
 use ff_core::Result;
+use ff_engine::clock::StoreClock;
 use ff_engine::store::Op;
 use ff_engine::topics::Topics;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::address::{Address, Stored};
-use crate::clock::StoreClock;
 use crate::connection::Pool;
 use crate::error::Trouble;
 use crate::news::Herald;

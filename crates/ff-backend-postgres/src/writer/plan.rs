@@ -16,7 +16,7 @@ use ff_engine::records::Record;
 use super::changes::{self, Accepted, Change, Changes, RowChange};
 use super::locks::{self, Hold, Locks, Places};
 use super::mirrors::{Moved, is_queue};
-use crate::address::{Address, Cell, Entries, Satellite, Stored, execution_of};
+use crate::address::{Address, Cell, Entries, Satellite, Stored};
 use crate::indexes::Place;
 use crate::session::Step;
 use crate::tables::created::{self, Creation};
@@ -186,7 +186,7 @@ impl Plan {
         }
         for (key, change) in &changes.records {
             self.places.insert(key.partition, true);
-            if !execution_of(key).is_some_and(|id| newborn.contains(&id)) {
+            if !key.execution_id().is_some_and(|id| newborn.contains(&id)) {
                 self.locks.take(key, true);
             }
             self.announce(changes, key, change);

@@ -27,7 +27,7 @@ use super::heads::Heads;
 use super::locks::Hold;
 use super::mirror::Part;
 use super::mirrors::{Mirrors, Reading, is_queue};
-use crate::address::{Address, Satellite, Stored, execution_of};
+use crate::address::{Address, Satellite, Stored};
 use crate::error::{Trouble, explain};
 use crate::indexes::Place;
 use crate::session::{Frame, Session};
@@ -176,7 +176,7 @@ impl Batch {
 
     /// Whether nothing can be stored under a key yet.
     pub(super) fn is_of_newborn(&self, key: &Key) -> bool {
-        execution_of(key).is_some_and(|id| self.newborn.contains(&id))
+        key.execution_id().is_some_and(|id| self.newborn.contains(&id))
     }
 
     /// What a key holds as it was decided, or else as it is stored. What would have to be read for that is added to `missing`.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::Clock;
 use ff_core::TimestampMs;
 use ff_core::backend::layer::BoxFuture;
-use ff_engine::clock::Clock;
 
 /// Longer than an answer can take: what is further behind was set back.
 const SET_BACK_MS: i64 = 60_000;
@@ -44,14 +44,15 @@ enum Source {
 
 /// The store's time, never backwards in this process.
 #[derive(Clone)]
-pub(crate) struct StoreClock {
+pub struct StoreClock {
     source: Source,
     latest: Arc<AtomicI64>,
 }
 
 impl StoreClock {
     /// The given clock, or else the server's, which shows this time.
-    pub(crate) fn new(given: Option<Arc<dyn Clock>>, server: TimestampMs) -> Self {
+    #[must_use]
+    pub fn new(given: Option<Arc<dyn Clock>>, server: TimestampMs) -> Self {
         let source = match given {
             Some(clock) => Source::Given(clock),
             None => Source::Server(Arc::new(ServerClock { began: Instant::now(), offset: AtomicI64::new(server.0) })),
@@ -59,7 +60,9 @@ impl StoreClock {
         Self { source, latest: Arc::new(AtomicI64::new(i64::MIN)) }
     }
 
-    pub(crate) fn now(&self) -> TimestampMs {
+    /// Now.
+    #[must_use]
+    pub fn now(&self) -> TimestampMs {
         let now = match &self.source {
             Source::Server(clock) => clock.now(),
             Source::Given(clock) => clock.now().0,
@@ -68,14 +71,15 @@ impl StoreClock {
     }
 
     /// The server says what time it is.
-    pub(crate) fn observe(&self, time: i64) {
+    pub fn observe(&self, time: i64) {
         if let Source::Server(clock) = &self.source {
             clock.observe(time);
         }
     }
 
     /// Ends when the time has come.
-    pub(crate) fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
+    #[must_use]
+    pub fn sleep_until(&self, at: TimestampMs) -> BoxFuture<'static, ()> {
         match &self.source {
             Source::Given(clock) => clock.sleep_until(at),
             Source::Server(_) => {
