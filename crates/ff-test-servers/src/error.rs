@@ -16,6 +16,12 @@ pub enum ServerError {
         "PgBouncer is not installed: neither /usr/sbin nor the PATH has pgbouncer. Install the Debian package pgbouncer; `make tools` does"
     )]
     NoPooler,
+    /// Neither of two servers that do the same is installed.
+    #[error(
+        "neither Valkey nor Redis is installed: the PATH has neither valkey-server nor redis-server. Install the Debian package valkey-server or \
+         redis-server; `make tools` does"
+    )]
+    NoValkey,
     /// It refuses to run as root, and nobody else is there.
     #[error(
         "PostgreSQL refuses to run as root, and there is no user named postgres. Install the Debian package postgresql, \

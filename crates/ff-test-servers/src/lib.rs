@@ -3,6 +3,7 @@
 
 pub mod pgbouncer;
 pub mod postgres;
+pub mod valkey;
 
 mod error;
 mod guardian;

@@ -18,11 +18,24 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes a directory below `parent`, whose name begins with `prefix`.
+    /// Makes a directory below `parent`, whose name begins with `prefix`, for a server that refuses to run as root.
     pub(crate) fn make(parent: &Path, prefix: &str) -> Result<Self, ServerError> {
+        Self::make_for(parent, prefix, Account::below)
+    }
+
+    /// The same for a server that anybody may run.
+    pub(crate) fn make_own(parent: &Path, prefix: &str) -> Result<Self, ServerError> {
+        Self::make_for(parent, prefix, |_| Ok(Account::Own))
+    }
+
+    fn make_for(
+        parent: &Path,
+        prefix: &str,
+        account: impl FnOnce(u32) -> Result<Account, ServerError>,
+    ) -> Result<Self, ServerError> {
         let making = || format!("make a directory for the server in {}", parent.display());
         let directory = tempfile::Builder::new().prefix(prefix).tempdir_in(parent).attempted(making())?;
-        let account = Account::below(fs::metadata(directory.path()).attempted(making())?.uid())?;
+        let account = account(fs::metadata(directory.path()).attempted(making())?.uid())?;
         if let Account::Other { uid, gid } = account {
             std::os::unix::fs::chown(directory.path(), Some(uid), Some(gid)).attempted(making())?;
         }
