@@ -10,7 +10,7 @@ STEPS ?= 2000
 # Few steps are over before an optimized program is built.
 SIM_PROFILE ?= release
 
-# How many simulated histories Postgres plays in each form.
+# How many simulated histories a server plays in each form.
 HISTORIES ?= 200
 
 # What the benchmark measures, and further options for it: BENCH_ARGS="--only chain --rounds 3".
@@ -31,6 +31,7 @@ postgres_cluster_conf := /etc/postgresql-common/createcluster.conf
 no_postgres_cluster = { [ -e $(postgres_cluster_conf) ] \
 	|| { mkdir -p $(dir $(postgres_cluster_conf)) && echo 'create_main_cluster = false' >$(postgres_cluster_conf); }; }
 has_pgbouncer = [ -x /usr/sbin/pgbouncer ] || pgbouncer --version >/dev/null 2>&1
+has_valkey = valkey-server --version >/dev/null 2>&1 || redis-server --version >/dev/null 2>&1
 install = DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 
 .PHONY: help
@@ -59,17 +60,21 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	$(call stage,postgres histories,$(MAKE) --no-print-directory postgres-histories HISTORIES=20)
 	$(call stage,postgres processes,$(MAKE) --no-print-directory postgres-processes)
 	$(call stage,postgres faults,$(MAKE) --no-print-directory postgres-faults)
+	$(call stage,valkey servers,$(MAKE) --no-print-directory valkey-servers)
+	$(call stage,valkey suite,$(MAKE) --no-print-directory valkey-suite)
+	$(call stage,valkey histories,$(MAKE) --no-print-directory valkey-histories HISTORIES=20)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500 SIM_PROFILE=dev)
 	@printf '\n==> all stages ok, %d s\n' $$(( $$(date +%s) - $(began) ))
 
 .PHONY: tools
-tools: ## install the test runner, the tracer, PostgreSQL and PgBouncer when they are missing
+tools: ## install the test runner, the tracer, PostgreSQL, PgBouncer and Valkey when they are missing
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 	@strace --version >/dev/null 2>&1 || { apt-get update -qq && apt-get install -y -qq strace >/dev/null; }
 	@$(has_postgres) || { $(no_postgres_cluster) && apt-get update -qq && $(install) postgresql postgresql-contrib >/dev/null; }
 	@$(has_pgbouncer) || { apt-get update -qq && $(install) pgbouncer >/dev/null; }
+	@$(has_valkey) || tools/install-valkey.sh
 
 .PHONY: check
 check: ## the read-only gate: formatting, lints, documentation
@@ -153,6 +158,18 @@ postgres-processes: ## four processes on one schema for half a minute
 .PHONY: postgres-faults
 postgres-faults: ## server, sessions and processes are killed under load; nothing that was acknowledged is lost
 	FF_CRASH_ROUNDS=10 cargo test --locked -q -p ff-backend-postgres --test postgres_faults -- --nocapture
+
+.PHONY: valkey-servers
+valkey-servers: ## servers and a cluster for tests: they start, survive a kill, and leave nothing behind
+	cargo test --locked -q -p ff-test-servers --test valkey_server
+
+.PHONY: valkey-suite
+valkey-suite: ## the contract and the suite on Valkey, with fast paths and without, and on a cluster, in one slot and in several
+	cargo test --locked -q -p ff-backend-valkey --test valkey_contract --test valkey_conformance -- --quiet
+
+.PHONY: valkey-histories
+valkey-histories: ## simulated histories on Valkey against the model, with fast paths and without, and on a cluster: make valkey-histories HISTORIES=200
+	FF_HISTORIES=$(HISTORIES) cargo test --locked -q -p ff-backend-valkey --test valkey_histories -- --nocapture
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

@@ -176,7 +176,8 @@ impl Op for Write {
     type Out = ();
 
     fn home(&self) -> Partition {
-        Partition::flow(HOME)
+        let key = self.records.first().map(Record::key).or_else(|| self.deletes.first().cloned());
+        key.map_or(Partition::flow(HOME), |key| key.partition)
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<()> {

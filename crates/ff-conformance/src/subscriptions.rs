@@ -272,8 +272,11 @@ async fn a_feed_covers_every_partition(world: World) {
         let execution_id = Some(ff_core::ids::ExecutionId::new(index, world.uuid()));
         ids.push(end(&world, CreateExecutionArgs { execution_id, ..world.submission() }).await);
     }
-    for id in ids {
-        assert_eq!(next(&mut feed).await.execution_id, id);
+    // Only what happens in one partition has an order.
+    while !ids.is_empty() {
+        let ended = next(&mut feed).await.execution_id;
+        let place = ids.iter().position(|id| *id == ended).unwrap_or_else(|| panic!("{ended} twice, or not ours"));
+        ids.swap_remove(place);
     }
 }
 

@@ -11,12 +11,7 @@ use house_rules::{
 /// Files that may exceed the length limit; each needs a reason why cutting it would make it harder to read.
 const LONG_FILES: [sizes::LongFile; 0] = [];
 /// Files that not every store has; each needs a reason why the others do without.
-const STORE_DIFFERENCES: [siblings::Difference; 38] = [
-    postgres(
-        "address.rs",
-        "which row holds a record, and in which version; SQLite has one writer at a time and no versions",
-    ),
-    postgres("clock.rs", "the time of the server, carried on between answers; a file has no clock of its own"),
+const STORE_DIFFERENCES: [siblings::Difference; 45] = [
     postgres("client.rs", "a connection that others may use, too; nobody else has those to a file"),
     postgres(
         "column.rs",
@@ -26,7 +21,6 @@ const STORE_DIFFERENCES: [siblings::Difference; 38] = [
         "intake.rs",
         "notes of transactions that callers begin on the server; SQLite has one writer, and such a transaction would hold it up",
     ),
-    postgres("news.rs", "notifications between processes through the server; a file has no such channel"),
     postgres("news/alarm.rs", "what others hear of although its process dies; whoever shares a file looks at the file"),
     postgres("news/company.rs", "whether other processes hear them; whoever shares a file looks at the file"),
     postgres("news/words.rs", "what they say; a file has no such channel"),
@@ -49,10 +43,6 @@ const STORE_DIFFERENCES: [siblings::Difference; 38] = [
     postgres("writer/batch/search.rs", "how those of them that look for work share it; on SQLite each one reads anew"),
     postgres("standing.rs", "who may keep executions in the journal; SQLite's file says it with a lock"),
     postgres(
-        "writer/cache.rs",
-        "rows with versions that may be old; SQLite's writer forgets its own when somebody else writes",
-    ),
-    postgres(
         "writer/changes.rs",
         "what a change does to indexes, known before anything is sent; on SQLite tables apply it as they write",
     ),
@@ -65,13 +55,8 @@ const STORE_DIFFERENCES: [siblings::Difference; 38] = [
         "writer/locks.rs",
         "what a commit takes for itself on a server that others write, too; SQLite locks the file",
     ),
-    postgres(
-        "writer/heads.rs",
-        "beginnings of queues for many who look at once; on SQLite they look one after another",
-    ),
     postgres("writer/mirror.rs", "a queue as the process knows it; SQLite has it at hand"),
     postgres("writer/mirrors.rs", "all of them, and for how long they are good; SQLite has them at hand"),
-    postgres("writer/plan.rs", "the statements of a commit, sent at once; on SQLite each one runs when it is needed"),
     postgres(
         "writer/settler.rs",
         "brings executions from the journal to their table beside everybody else; SQLite's one writer does it",
@@ -80,7 +65,29 @@ const STORE_DIFFERENCES: [siblings::Difference; 38] = [
         "young/rows.rs",
         "young executions by id, age and queue; SQLite has no desks that reserve them, and so room for it in mod.rs",
     ),
-    postgres("writer/queue.rs", "collects a group for whichever desk is free; SQLite's writer does, in group.rs"),
+    servers(
+        "address.rs",
+        "what of the server holds a record, and in which version; SQLite has one writer at a time and no versions",
+    ),
+    servers("news.rs", "notifications between processes through the server; a file has no such channel"),
+    servers(
+        "writer/cache.rs",
+        "records with versions that may be old; SQLite's writer forgets its own when somebody else writes",
+    ),
+    servers("writer/heads.rs", "beginnings of queues for many who look at once; on SQLite they look one after another"),
+    servers("writer/plan.rs", "a whole commit, sent at once; on SQLite each statement runs when it is needed"),
+    servers("writer/queue.rs", "collects a group for a desk; SQLite's writer does, in group.rs"),
+    sql("tables/entry.rs", "index entries in a table of their own; Valkey has a sorted set for each index"),
+    sql("tables/execution.rs", "a table with columns that indexes are made of; Valkey has one form for all records"),
+    sql("tables/journal.rs", "a log that spares short executions their table; Valkey writes to memory first"),
+    sql("young/lines.rs", "what such a log says; Valkey has none"),
+    sql("young/mod.rs", "executions that are in such a log alone; Valkey has none"),
+    sql("young/tests.rs", "that nothing of them is lost; Valkey has none"),
+    valkey(
+        "functions.lua",
+        "what the server does in one step; Postgres has it in its migrations, SQLite in the library",
+    ),
+    valkey("writer/batch.rs", "what operations of one commit know together; Postgres has two files for more of it"),
     sqlite("readers.rs", "threads for calls that block; the driver of Postgres does not block"),
     sqlite(
         "tables/satellite.rs",
@@ -96,12 +103,28 @@ const STORE_DIFFERENCES: [siblings::Difference; 38] = [
         "lines in slots that are written over and over; a server gives rows away and takes them back itself",
     ),
 ];
+const POSTGRES: &str = "ff-backend-postgres";
+const SQLITE: &str = "ff-backend-sqlite";
+const VALKEY: &str = "ff-backend-valkey";
+
 const fn postgres(file: &'static str, reason: &'static str) -> siblings::Difference {
-    siblings::Difference { store: "ff-backend-postgres", file, reason }
+    siblings::Difference { stores: &[POSTGRES], file, reason }
 }
 
 const fn sqlite(file: &'static str, reason: &'static str) -> siblings::Difference {
-    siblings::Difference { store: "ff-backend-sqlite", file, reason }
+    siblings::Difference { stores: &[SQLITE], file, reason }
+}
+
+const fn valkey(file: &'static str, reason: &'static str) -> siblings::Difference {
+    siblings::Difference { stores: &[VALKEY], file, reason }
+}
+
+const fn servers(file: &'static str, reason: &'static str) -> siblings::Difference {
+    siblings::Difference { stores: &[POSTGRES, VALKEY], file, reason }
+}
+
+const fn sql(file: &'static str, reason: &'static str) -> siblings::Difference {
+    siblings::Difference { stores: &[POSTGRES, SQLITE], file, reason }
 }
 
 fn files() -> Vec<SourceFile> {

@@ -10,8 +10,8 @@ pub const STORE_PREFIX: &str = "ff-backend-";
 /// A file that not every store has, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference {
-    /// The store that has it.
-    pub store: &'static str,
+    /// The stores that have it, in the order of their names.
+    pub stores: &'static [&'static str],
     /// The file, relative to the store's `src`.
     pub file: &'static str,
     /// Why the others do not need it.
@@ -33,33 +33,38 @@ pub fn store_files<'a>(paths: impl IntoIterator<Item = &'a str>) -> BTreeMap<Str
 /// Finds files that one store has and another lacks, unless the difference is declared; and declared differences that
 /// do not exist or have no reason.
 pub fn differences(stores: &BTreeMap<String, BTreeSet<String>>, declared: &[Difference]) -> Vec<Finding> {
-    let is_declared = |store: &str, file: &str| declared.iter().any(|d| d.store == store && d.file == file);
+    let files: BTreeSet<&String> = stores.values().flatten().collect();
+    let is_declared = |file: &str| declared.iter().any(|difference| difference.file == file);
     let mut found = Vec::new();
-    for (owner, files) in stores {
-        for file in files.iter().filter(|file| !is_declared(owner, file)) {
-            let lacking = stores.iter().filter(|(_, others)| !others.contains(file));
-            found.extend(lacking.map(|(store, _)| {
-                Finding::whole(format!("crates/{store}/src/{file}"), format!("is missing, while {owner} has it"))
-            }));
-        }
+    for file in files.into_iter().filter(|file| !is_declared(file)) {
+        let owners = owners(stores, file).join(" and ");
+        let lacking = stores.iter().filter(|(_, others)| !others.contains(file));
+        found.extend(lacking.map(|(store, _)| {
+            Finding::whole(format!("crates/{store}/src/{file}"), format!("is missing, while {owners} has it"))
+        }));
     }
     found.extend(declared.iter().filter_map(|difference| stale(stores, difference)));
     found
 }
 
+/// The stores that have a file, in the order of their names.
+fn owners<'s>(stores: &'s BTreeMap<String, BTreeSet<String>>, file: &str) -> Vec<&'s str> {
+    stores.iter().filter(|(_, files)| files.contains(file)).map(|(store, _)| store.as_str()).collect()
+}
+
 fn stale(stores: &BTreeMap<String, BTreeSet<String>>, difference: &Difference) -> Option<Finding> {
-    let place = format!("crates/{}/src/{}", difference.store, difference.file);
-    let exists = stores.get(difference.store).is_some_and(|files| files.contains(difference.file));
-    let shared = exists && stores.values().all(|files| files.contains(difference.file));
-    if !exists {
-        Some(Finding::whole(place, "is declared as a difference and does not exist"))
-    } else if shared {
-        Some(Finding::whole(place, "is declared as a difference and every store has it"))
-    } else if difference.reason.trim().is_empty() {
-        Some(Finding::whole(place, "is declared as a difference without a reason"))
+    let Difference { stores: declared, file, reason } = difference;
+    let owners = owners(stores, file);
+    let complaint = if owners.len() == stores.len() {
+        "is declared as a difference and every store has it"
+    } else if owners != *declared {
+        "is declared as a difference of other stores than those that have it"
+    } else if reason.trim().is_empty() {
+        "is declared as a difference without a reason"
     } else {
-        None
-    }
+        return None;
+    };
+    Some(Finding::whole(format!("{}: src/{file}", declared.join(" and ")), complaint))
 }
 
 #[cfg(test)]
@@ -76,7 +81,7 @@ mod tests {
         "README.md",
     ];
     const KEYS: Difference =
-        Difference { store: "ff-backend-two", file: "keys.rs", reason: "names of keys; tables name themselves" };
+        Difference { stores: &["ff-backend-two"], file: "keys.rs", reason: "names of keys; tables name themselves" };
 
     #[test]
     fn only_sources_of_stores_are_compared() {
@@ -113,11 +118,13 @@ mod tests {
         let gone = Difference { file: "gone.rs", ..KEYS };
         let shared = Difference { file: "lib.rs", ..KEYS };
         let silent = Difference { reason: "", ..KEYS };
+        let foreign = Difference { stores: &["ff-backend-one", "ff-backend-two"], ..KEYS };
 
         assert_eq!(differences(&stores, &[KEYS]), []);
         assert_eq!(differences(&stores, &[KEYS, gone]).len(), 1);
         assert_eq!(differences(&stores, &[KEYS, shared]).len(), 1);
         assert_eq!(differences(&stores, &[silent]).len(), 1);
+        assert_eq!(differences(&stores, &[foreign]).len(), 1);
     }
 
     #[test]

@@ -1,0 +1,135 @@
+//! What goes wrong with a server, in words that say what to do.
+
+use std::sync::Arc;
+
+use ff_core::EngineError;
+use ff_core::error::ValidationKind;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+/// A failure of the server or of the way to it, explained.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    #[error(
+        "no connection to {target}: {told}. Check that the server runs and can be reached from here, then try again"
+    )]
+    Unreachable { target: String, told: String },
+    #[error("the server does not let us in to {target}: {told}. Check user and password")]
+    Unwelcome { target: String, told: String },
+    #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
+    Lost(String),
+    #[error("the server is starting, or its cluster is electing a primary: {0}. Try again in a moment")]
+    Restarting(String),
+    #[error(
+        "the server has no memory left: {0}. Nothing of this operation was stored; raise maxmemory, or let retention remove more"
+    )]
+    OutOfMemory(String),
+    #[error("the server cannot save to its disk and takes no writes: {0}. Free some space there and try again")]
+    DiskFull(String),
+    #[error(
+        "{asked} replicas should have this operation, but only {had} told so in time. It is stored on the primary, and lost only if that dies now; \
+         try again"
+    )]
+    TooFewReplicas { asked: u32, had: i64 },
+    #[error(
+        "this user may not do that: {0}. Allow it the keys, the channel and the functions of this deployment (ACL SETUSER)"
+    )]
+    Denied(String),
+    #[error("{target} is {what}, and this store needs Valkey 7.2 or Redis 7.0 at least. Use a newer server")]
+    TooOld { target: String, what: String },
+    #[error(
+        "{target} may throw keys away when its memory is full (maxmemory-policy is {policy}), and with them your work. Set maxmemory-policy to \
+         noeviction"
+    )]
+    Evicts { target: String, policy: String },
+    #[error("the server refused a command: {0}")]
+    Refused(String),
+    #[error("the store is closed")]
+    Closed,
+}
+
+impl Trouble {
+    const fn is_retryable(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Lost(_)
+            | Self::Restarting(_)
+            | Self::OutOfMemory(_)
+            | Self::DiskFull(_)
+            | Self::TooFewReplicas { .. } => true,
+            Self::Unwelcome { .. }
+            | Self::Denied(_)
+            | Self::TooOld { .. }
+            | Self::Evicts { .. }
+            | Self::Refused(_)
+            | Self::Closed => false,
+        }
+    }
+}
+
+impl From<Trouble> for EngineError {
+    fn from(trouble: Trouble) -> Self {
+        Self::Transport { backend: "valkey", retryable: trouble.is_retryable(), source: Arc::new(trouble) }
+    }
+}
+
+/// What went wrong with a command.
+pub(crate) fn explain(error: &RedisError) -> EngineError {
+    let told = error.to_string();
+    let trouble = match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoPerm) => Trouble::Denied(told),
+        _ if is_passing(error) && error.code().is_some() => Trouble::Restarting(told),
+        _ if is_passing(error) => Trouble::Lost(told),
+        _ => match error.code() {
+            Some("OOM") => Trouble::OutOfMemory(told),
+            Some("MISCONF") => Trouble::DiskFull(told),
+            _ if told.contains("OOM command not allowed") => Trouble::OutOfMemory(told),
+            _ => Trouble::Refused(told),
+        },
+    };
+    trouble.into()
+}
+
+/// What went wrong with the first connection.
+pub(crate) fn explain_connecting(target: String, error: &RedisError) -> EngineError {
+    let told = error.to_string();
+    let trouble = match error.kind() {
+        ErrorKind::AuthenticationFailed => Trouble::Unwelcome { target, told },
+        _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Trouble::Unwelcome { target, told },
+        _ => Trouble::Unreachable { target, told },
+    };
+    trouble.into()
+}
+
+/// Whether the same command may well do better in a moment.
+pub(crate) fn is_passing(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => true,
+        ErrorKind::Server(kind) => matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+        ),
+        _ => error.is_connection_dropped() || error.is_timeout(),
+    }
+}
+
+/// Whether the server does not have our functions: it was emptied, or is new to its cluster.
+pub(crate) fn lacks_functions(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains("Function not found"))
+        || error.to_string().contains("Function not found")
+}
+
+/// The server does not hold what it should.
+pub(crate) fn corrupt(detail: impl std::fmt::Display) -> EngineError {
+    EngineError::validation(
+        ValidationKind::Corruption,
+        format_args!(
+            "the server's data is damaged: {detail}. Restore a backup, or use another key prefix to start anew"
+        ),
+    )
+}

@@ -1,0 +1,164 @@
+//! Comparing the entries of lists with what records declare, and repairing differences.
+//!
+//! The server has no order of keys, so everything it holds has to be gone through.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ff_core::Result;
+use ff_core::partition::Partition;
+use ff_engine::codec::decode_key;
+use ff_engine::key::Key;
+use redis::Value;
+
+use crate::address::{Layout, Shard};
+use crate::indexes::{member, place};
+use crate::store::ValkeyStore;
+use crate::tables::record::Stored;
+use crate::tables::{Look, array, bytes, list, number, unexpected};
+use crate::writer::Shared;
+
+/// Keys that the server goes through at a time.
+const KEYS_AT_ONCE: usize = 1_000;
+
+/// All keys of a shard that begin alike.
+pub(crate) struct Scan<'a> {
+    shared: &'a Shared,
+    shard: Shard,
+    pattern: Vec<u8>,
+    /// Where to go on; none when all is seen.
+    cursor: Option<Vec<u8>>,
+    /// A key may be shown more than once.
+    seen: BTreeSet<Vec<u8>>,
+}
+
+impl<'a> Scan<'a> {
+    pub(crate) fn new(shared: &'a Shared, shard: Shard, prefix: &[u8]) -> Self {
+        // No part of a prefix means anything else in a pattern.
+        let pattern = [prefix, b"*"].concat();
+        Self { shared, shard, pattern, cursor: Some(b"0".to_vec()), seen: BTreeSet::new() }
+    }
+
+    /// The next keys, perhaps none; nothing at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
+        let Some(cursor) = self.cursor.take() else { return Ok(None) };
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(KEYS_AT_ONCE);
+        let slot = self.shared.layout.slot(self.shard);
+        let [cursor, keys] = array(self.shared.link.ask_at(slot, &command).await?)?;
+        let cursor = bytes(cursor)?;
+        self.cursor = (cursor != b"0").then_some(cursor);
+        let keys: Vec<Vec<u8>> = list(keys)?.into_iter().map(bytes).collect::<Result<_>>()?;
+        Ok(Some(keys.into_iter().filter(|key| self.seen.insert(key.clone())).collect()))
+    }
+}
+
+/// Goes through the records of a partition, and then through all lists of its shard.
+pub(crate) async fn reindex(store: &ValkeyStore, partition: Partition) -> Result<(u32, u32)> {
+    let layout = &store.shared.layout;
+    let shard = layout.shard_of(partition);
+    let (mut looked, mut repaired) = (0, 0);
+    let prefix = layout.records(shard);
+    let mut records = Scan::new(&store.shared, shard, &prefix);
+    while let Some(found) = records.next().await? {
+        let keys = found.iter().filter_map(|key| decode_key(&key[prefix.len()..]));
+        let keys: Vec<Key> = keys.filter(|key| key.partition == partition).collect();
+        looked += u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        repaired += add_missing(store, shard, keys).await?;
+    }
+    let prefix = layout.lists(shard);
+    let mut lists = Scan::new(&store.shared, shard, &prefix);
+    while let Some(found) = lists.next().await? {
+        for key in found {
+            repaired += remove_undeclared(store, shard, partition, &key).await?;
+        }
+    }
+    Ok((looked, repaired))
+}
+
+/// The entries that records declare, by list.
+fn declared(layout: &Layout, shard: Shard, records: &[(Key, Option<Stored>)]) -> BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> {
+    let mut out: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    for (key, stored) in records {
+        for entry in stored.iter().flat_map(|stored| stored.entries().iter()) {
+            out.entry(layout.list(shard, &entry.index)).or_default().insert(member(entry, key));
+        }
+    }
+    out
+}
+
+async fn look(store: &ValkeyStore, shard: Shard, keys: Vec<Key>) -> Result<Vec<(Key, Option<Stored>)>> {
+    let look = Look { keys, ..Look::default() };
+    let seen = store.look(shard, &look).await?;
+    Ok(look.keys.into_iter().zip(seen.records).collect())
+}
+
+/// Enters records where they say that they stand.
+async fn add_missing(store: &ValkeyStore, shard: Shard, keys: Vec<Key>) -> Result<u32> {
+    if keys.is_empty() {
+        return Ok(0);
+    }
+    let records = look(store, shard, keys).await?;
+    let mut repaired = 0;
+    for (list, members) in declared(&store.shared.layout, shard, &records) {
+        let missing = missing(store, &list, members).await?;
+        repaired += change(store, "ZADD", &list, &missing).await?;
+    }
+    Ok(repaired)
+}
+
+async fn missing(store: &ValkeyStore, list_key: &[u8], members: BTreeSet<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+    let mut command = redis::cmd("ZMSCORE");
+    command.arg(list_key);
+    for member in &members {
+        command.arg(member);
+    }
+    let scores = list(store.shared.link.ask(&command).await?)?;
+    if scores.len() != members.len() {
+        return Err(unexpected("a score is missing"));
+    }
+    Ok(members.into_iter().zip(scores).filter(|(_, score)| *score == Value::Nil).map(|(member, _)| member).collect())
+}
+
+/// Takes out of a list what no record of the partition declares.
+async fn remove_undeclared(store: &ValkeyStore, shard: Shard, partition: Partition, list_key: &[u8]) -> Result<u32> {
+    let (mut cursor, mut repaired) = (b"0".to_vec(), 0);
+    loop {
+        let mut command = redis::cmd("ZSCAN");
+        command.arg(list_key).arg(&cursor).arg("COUNT").arg(KEYS_AT_ONCE);
+        let [next, found] = array(store.shared.link.ask(&command).await?)?;
+        let members: Vec<Vec<u8>> = list(found)?.into_iter().step_by(2).map(bytes).collect::<Result<_>>()?;
+        let of_partition = |member: &Vec<u8>| place(member).is_none_or(|(_, key)| key.partition == partition);
+        let members: Vec<Vec<u8>> = members.into_iter().filter(of_partition).collect();
+        let keys: BTreeSet<Key> = members.iter().filter_map(|member| place(member)).map(|(_, key)| key).collect();
+        let records = look(store, shard, keys.into_iter().collect()).await?;
+        let unreadable = |key: &Key| {
+            records
+                .iter()
+                .any(|(known, stored)| known == key && stored.as_ref().is_some_and(|stored| stored.record.is_err()))
+        };
+        let known = declared(&store.shared.layout, shard, &records).remove(list_key).unwrap_or_default();
+        let undeclared =
+            |member: &Vec<u8>| !known.contains(member) && !place(member).is_some_and(|(_, key)| unreadable(&key));
+        let ghosts: Vec<Vec<u8>> = members.into_iter().filter(undeclared).collect();
+        repaired += change(store, "ZREM", list_key, &ghosts).await?;
+        cursor = bytes(next)?;
+        if cursor == b"0" {
+            return Ok(repaired);
+        }
+    }
+}
+
+async fn change(store: &ValkeyStore, how: &str, list_key: &[u8], members: &[Vec<u8>]) -> Result<u32> {
+    if members.is_empty() {
+        return Ok(0);
+    }
+    let mut command = redis::cmd(how);
+    command.arg(list_key);
+    for member in members {
+        if how == "ZADD" {
+            command.arg(0);
+        }
+        command.arg(member);
+    }
+    Ok(u32::try_from(number(&store.shared.link.ask(&command).await?)?).unwrap_or(0))
+}

@@ -1,0 +1,238 @@
+//! How a store is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ff_core::{EngineError, Result};
+use ff_engine::clock::Clock;
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+/// What the shape of a URL is, for messages.
+const SHAPE: &str = "It looks like redis://user:password@host:6379/0; add ?cluster=true for a cluster";
+
+/// Slots that a new deployment on a cluster uses, unless told otherwise.
+const SHARDS_OF_CLUSTER: u16 = 48;
+
+/// The most shards there can be: more than a cluster has use for.
+const SHARDS_MAX: u16 = 1_024;
+
+/// What all keys of a deployment begin with, so that several of them share a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPrefix(String);
+
+impl KeyPrefix {
+    const BYTES_MAX: usize = 32;
+
+    /// Checks a prefix.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless it has 1 to 32 lower-case letters, digits, underscores and hyphens.
+    pub fn new(prefix: &str) -> Result<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
+        if (1..=Self::BYTES_MAX).contains(&prefix.len()) && prefix.bytes().all(is_plain) {
+            return Ok(Self(prefix.to_owned()));
+        }
+        Err(EngineError::invalid(format_args!(
+            "{prefix:?} cannot be a key prefix: use 1 to {} lower-case letters, digits, underscores and hyphens",
+            Self::BYTES_MAX
+        )))
+    }
+
+    /// The prefix.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for KeyPrefix {
+    fn default() -> Self {
+        Self("ff".to_owned())
+    }
+}
+
+/// What a commit waits for beyond the primary itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) patience: Duration,
+}
+
+/// How a store is opened; start with [`ValkeyOptions::new`].
+#[derive(Clone)]
+pub struct ValkeyOptions {
+    /// Hold the password: never shown.
+    pub(crate) nodes: Vec<ConnectionInfo>,
+    pub(crate) is_cluster: bool,
+    pub(crate) prefix: KeyPrefix,
+    pub(crate) shards: Option<u16>,
+    pub(crate) fast_paths: bool,
+    pub(crate) replicas: Option<Replicas>,
+    /// None takes the server's time.
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+}
+
+impl ValkeyOptions {
+    /// A server: `redis://user:password@host:6379/0`, or `rediss://` for an encrypted connection; `valkey://` and `valkeys://` mean the
+    /// same. `?cluster=true` says that it is a node of a cluster, `?prefix=name` what all keys begin with. Special characters in the password
+    /// are written as `%40` and so on.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no such URL, and for a parameter that is not known; the message never repeats the password.
+    pub fn new(url: &str) -> Result<Self> {
+        let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+        let mut options = Self {
+            nodes: vec![node(address)?],
+            is_cluster: false,
+            prefix: KeyPrefix::default(),
+            shards: None,
+            fast_paths: true,
+            replicas: None,
+            clock: None,
+        };
+        for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+            options = match parameter.split_once('=') {
+                Some(("cluster", "true")) => options.cluster(true),
+                Some(("cluster", "false")) => options.cluster(false),
+                Some(("prefix", prefix)) => options.prefix(prefix)?,
+                _ => {
+                    let name = parameter.split('=').next().unwrap_or_default();
+                    return Err(EngineError::invalid(format_args!(
+                        "the URL has the parameter {name:?} with a value that is not known: there are cluster=true and prefix=name"
+                    )));
+                }
+            };
+        }
+        Ok(options)
+    }
+
+    /// Another node of the same cluster, in case the first does not answer.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what is no URL.
+    pub fn node(mut self, url: &str) -> Result<Self> {
+        self.nodes.push(node(url)?);
+        Ok(self.cluster(true))
+    }
+
+    /// Whether the server is a node of a cluster.
+    #[must_use]
+    pub const fn cluster(mut self, is_cluster: bool) -> Self {
+        self.is_cluster = is_cluster;
+        self
+    }
+
+    /// What all keys begin with; `ff` unless told otherwise. Deployments with prefixes of their own share nothing else on a server.
+    ///
+    /// # Errors
+    /// `InvalidInput` for what [`KeyPrefix::new`] refuses.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self> {
+        self.prefix = KeyPrefix::new(prefix)?;
+        Ok(self)
+    }
+
+    /// Over how many slots a new deployment spreads, 1 to 1,024; one that exists keeps its number. Without a number it is 1 on a single server and 48
+    /// on a cluster. With 1 all work is on one primary, and every queue is in strict order of priority. With more, an operation that looks at a
+    /// whole lane asks all of them, and those of different slots may overtake each other.
+    #[must_use]
+    pub fn shards(mut self, count: u16) -> Self {
+        self.shards = Some(count.clamp(1, SHARDS_MAX));
+        self
+    }
+
+    /// Has every operation answered only after so many replicas have what it wrote (`WAIT`), or fail when that takes too long: then it is
+    /// stored on the primary, and lost only if that dies before its replicas catch up.
+    #[must_use]
+    pub const fn wait_for_replicas(mut self, count: u32, patience: Duration) -> Self {
+        self.replicas = if count == 0 { None } else { Some(Replicas { count, patience }) };
+        self
+    }
+
+    /// Where time comes from, for tests; without one it is the server's.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Whether hot operations take their short way; answers are the same either way.
+    #[must_use]
+    pub const fn fast_paths(mut self, on: bool) -> Self {
+        self.fast_paths = on;
+        self
+    }
+
+    /// What all keys begin with.
+    #[must_use]
+    pub const fn key_prefix(&self) -> &KeyPrefix {
+        &self.prefix
+    }
+
+    /// Over how many slots a new deployment spreads.
+    pub(crate) fn new_shards(&self) -> u16 {
+        self.shards.unwrap_or(if self.is_cluster { SHARDS_OF_CLUSTER } else { 1 })
+    }
+
+    /// Who connects to what, for messages.
+    pub(crate) fn target(&self) -> String {
+        let address = |node: &ConnectionInfo| match node.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port}"),
+            other => other.to_string(),
+        };
+        let nodes: Vec<String> = self.nodes.iter().map(address).collect();
+        nodes.join(", ")
+    }
+}
+
+fn node(url: &str) -> Result<ConnectionInfo> {
+    // What the library says about it may quote the password.
+    url.into_connection_info()
+        .map_err(|_| EngineError::invalid(format_args!("this is no URL of a Valkey or Redis server. {SHAPE}")))
+}
+
+impl fmt::Debug for ValkeyOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValkeyOptions")
+            .field("nodes", &self.target())
+            .field("is_cluster", &self.is_cluster)
+            .field("prefix", &self.prefix)
+            .field("shards", &self.shards)
+            .field("fast_paths", &self.fast_paths)
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_tells_server_cluster_and_prefix() {
+        let options = ValkeyOptions::new("redis://me:s3cret@host:7000/0?cluster=true&prefix=team-a").unwrap();
+        assert!(options.is_cluster);
+        assert_eq!(options.key_prefix().as_str(), "team-a");
+        assert_eq!(options.target(), "host:7000");
+        let shown = format!("{options:?}");
+        assert!(!shown.contains("s3cret"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_without_the_password() {
+        for url in
+            ["http://me:s3cret@host", "redis://me:s3cret@host?cluster=maybe", "redis://me:s3cret@host?colour=red"]
+        {
+            let told = ValkeyOptions::new(url).unwrap_err().to_string();
+            assert!(!told.contains("s3cret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_a_plain_word() {
+        for prefix in ["", "A", "a b", "{a}", "a:b", &"a".repeat(33)] {
+            assert!(KeyPrefix::new(prefix).is_err(), "{prefix:?}");
+        }
+        assert!(KeyPrefix::new("team-1_x").is_ok());
+    }
+}
