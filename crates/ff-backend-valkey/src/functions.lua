@@ -4,10 +4,13 @@
 -- Values that one command is given at most; Lua cannot pass many more.
 local MOST = 3000
 
--- The time of this server in milliseconds.
+-- The time of this server in microseconds, and in milliseconds.
+local function time()
+  local told = redis.call('TIME')
+  return told[1] * 1000000 + told[2]
+end
 local function now()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  return math.floor(time() / 1000)
 end
 
 -- Calls `run` with parts of a list of so many values, none of them too long.
@@ -82,33 +85,45 @@ local function is_as_read(value, expected)
   return string.sub(value, 1, 8) == expected
 end
 
--- Adds members to lists or takes them out. `at` is behind the last value that was used; says where it ends.
-local function change_lists(command, keys, behind, lists, args, at)
-  for i = 1, lists do
-    local count = tonumber(args[at + 1])
-    at = at + 1
-    in_parts(count, function(first, last)
-      local given = {}
-      for j = first, last do
-        if command == 'ZADD' then given[#given + 1] = '0' end
-        given[#given + 1] = args[at + j]
-      end
-      in_parts(#given, function(from, to) redis.call(command, keys[behind + i], unpack(given, from, to)) end)
-    end)
-    at = at + count
+-- Adds members to lists or takes them out. Each bundle tells how many lists get how many members. `behind` and `at` are behind the last key
+-- and value that were used; says where they end.
+local function change_lists(command, keys, behind, bundles, args, at)
+  for _ = 1, bundles do
+    local lists, count, given = tonumber(args[at + 1]), tonumber(args[at + 2]), {}
+    at = at + 2
+    for i = 1, count do
+      if command == 'ZADD' then given[#given + 1] = '0' end
+      given[#given + 1] = args[at + i]
+    end
+    for i = 1, lists do
+      in_parts(#given, function(first, last) redis.call(command, keys[behind + i], unpack(given, first, last)) end)
+    end
+    behind, at = behind + lists, at + count
   end
-  return at
+  return behind, at
+end
+
+-- The number of the last of so many new events. Numbers follow the time, so that they go on growing on a replica that took over without the
+-- latest events, and nobody who has seen those overlooks what comes after.
+local function event_number(key, count)
+  local last = tonumber(redis.call('GET', key) or 0)
+  local number = string.format('%.0f', math.max(last + count, time()))
+  redis.call('SET', key, number)
+  return number
 end
 
 -- Applies a group of writes if everything is as it was read, or nothing.
 -- KEYS: where the last commit of this sender is noted, the number of the last event, the log; then records that were read, records to write,
 -- records to delete, lists that were read, lists to enter, lists to leave.
--- ARGV: the number of this commit, for how many seconds to remember it, how many keys there are of each sort, the number of entries of the log,
--- a channel and a message for it; then expected versions, values, parts of lists with their digests, members to enter, members to leave, and
+-- ARGV: the number of this commit, which only grows, for how many seconds to remember it, how many keys there are of each sort (of the last two, how many
+-- bundles), the number of entries of the log, a channel and a message for it; then expected versions, values, parts of lists with their digests, members to enter, members to leave, and
 -- for each entry of the log when its events happened, how many there are, and the events.
--- Answers the time, and the place of the first record or list that is not as it was read, or 0.
+-- Answers the time, and the place of the first record or list that is not as it was read, or 0; -1 for one that comes too late.
 local function commit(keys, args)
-  if redis.call('GET', keys[1]) == args[1] then
+  local number, latest = tonumber(args[1]), tonumber(redis.call('GET', keys[1]) or 0)
+  -- The sender has sent another one since, so nobody waits for this one any more.
+  if latest > number then return { now(), -1 } end
+  if latest == number then
     -- A write of its own, so that whoever waits for replicas waits for this one.
     redis.call('SET', keys[1], args[1], 'EX', args[2])
     return { now(), 0 }
@@ -141,8 +156,8 @@ local function commit(keys, args)
   behind = behind + put
   in_parts(gone, function(first, last) redis.call('UNLINK', unpack(keys, behind + first, behind + last)) end)
   lists = lists + ranges
-  at = change_lists('ZADD', keys, lists, entered, args, at)
-  at = change_lists('ZREM', keys, lists + entered, left, args, at)
+  lists, at = change_lists('ZADD', keys, lists, entered, args, at)
+  lists, at = change_lists('ZREM', keys, lists, left, args, at)
 
   for _ = 1, entries do
     local entry, count = { 'a', args[at + 1] }, tonumber(args[at + 2])
@@ -152,7 +167,7 @@ local function commit(keys, args)
       entry[2 * i + 2] = args[at + i]
     end
     at = at + count
-    redis.call('XADD', keys[3], redis.call('INCRBY', keys[2], count) .. '-0', unpack(entry))
+    redis.call('XADD', keys[3], event_number(keys[2], count) .. '-0', unpack(entry))
   end
   if args[11] ~= '' then redis.call('PUBLISH', args[10], args[11]) end
   redis.call('SET', keys[1], args[1], 'EX', args[2])
@@ -161,13 +176,13 @@ end
 
 -- Reads events behind a number. KEYS: the number of the last event, the log, the number of the last one that was dropped.
 -- ARGV: behind which number, and how many entries of the log at most, each of which holds the events of a commit.
+-- Answers the number of the last event, the highest that anybody can have seen by now, the last one that was dropped, and the entries.
 local function events(keys, args)
-  local last, dropped = redis.call('GET', keys[1]) or '0', redis.call('GET', keys[3]) or '0'
-  local entries = {}
+  local last, dropped, entries = tonumber(redis.call('GET', keys[1]) or 0), redis.call('GET', keys[3]) or '0', {}
   if tonumber(args[2]) > 0 then
     entries = redis.call('XRANGE', keys[2], args[1], '+', 'COUNT', args[2])
   end
-  return { last, dropped, entries }
+  return { last, math.max(last, time()), dropped, entries }
 end
 
 -- Drops the oldest entries of the log whose events happened before a time. KEYS as for `events`. ARGV: the time, and after how many events to

@@ -3,6 +3,7 @@
 //! A member begins with the position and ends with the name of the record. Most records are executions that stand where their own id says;
 //! of them the name is left out, because the position tells it.
 
+use ff_core::ids::AttemptIndex;
 use ff_engine::codec::{decode_key, encode_key};
 use ff_engine::index::{Bounds, DueKind, Entry, Index, Position};
 use ff_engine::key::{Key, Name};
@@ -18,6 +19,9 @@ const NAMED: u8 = 0;
 
 /// After every byte that follows a position.
 const BEHIND: u8 = 0xff;
+
+/// The attempt that every execution begins with.
+const FIRST: AttemptIndex = AttemptIndex(0);
 
 /// Whether everything in an index is an execution, ordered by a number and its id.
 const fn is_of_executions(index: &Index) -> bool {
@@ -138,9 +142,23 @@ fn take_tie(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Whether a record stands in no list although it says so: nearly every execution has one attempt, which is found by its key.
+pub(crate) const fn is_unlisted(key: &Key) -> bool {
+    matches!(key.name, Name::Attempt(_, FIRST))
+}
+
+/// The record of a list that is found by its key, and where it stands.
+pub(crate) fn unlisted(index: &Index) -> Option<(Position, Key)> {
+    match index {
+        Index::AttemptsOf(id) => Some((Position::new(i64::from(FIRST.0), []), Key::attempt(*id, FIRST))),
+        _ => None,
+    }
+}
+
 /// The list that a record stands in by its key alone, and where. Such a record is written and removed without a look at what was there.
 pub(crate) fn followed(key: &Key) -> Option<Entry> {
     match key.name {
+        _ if is_unlisted(key) => None,
         Name::Attempt(id, index) => Some(Entry::new(Index::AttemptsOf(id), Position::new(i64::from(index.0), []))),
         Name::Frame(id, attempt, frame) => {
             let major = i64::try_from(frame.ms).unwrap_or(i64::MAX);
@@ -152,7 +170,7 @@ pub(crate) fn followed(key: &Key) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use ff_core::ids::{AttemptIndex, ExecutionId, LaneId, Namespace};
+    use ff_core::ids::{ExecutionId, LaneId, Namespace};
     use ff_core::partition::Partition;
     use uuid::Uuid;
 

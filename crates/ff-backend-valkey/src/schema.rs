@@ -133,6 +133,6 @@ mod tests {
     #[test]
     fn the_functions_stay_few_and_short() {
         let code = functions().lines().filter(|line| !line.trim().is_empty() && !line.starts_with("--")).count();
-        assert!(code < 150, "{code} lines");
+        assert!(code < 180, "{code} lines");
     }
 }

@@ -9,8 +9,8 @@ use ff_core::partition::Partition;
 use ff_core::{Result, TimestampMs};
 use ff_engine::alarms::DueNews;
 use ff_engine::clock::StoreClock;
-use ff_engine::event::numbered::Extent;
 use ff_engine::event::{Event, EventPage};
+use ff_engine::hash::HashMap;
 use ff_engine::index::{Bounds, Index, Listed, Position, Topic, merge_listed};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
@@ -21,13 +21,14 @@ use uuid::Uuid;
 
 use crate::address::{Shard, stored_key};
 use crate::connection::Link;
+use crate::indexes;
 use crate::maintenance;
 use crate::news::{Herald, Messengers};
 use crate::options::ValkeyOptions;
 use crate::schema;
-use crate::tables::event::Places;
+use crate::tables::event::{Extent, Places};
 use crate::tables::record::Stored;
-use crate::tables::{Bring, Look, Page, Seen, event, number};
+use crate::tables::{Bring, Entered, Look, Page, Seen, event, number};
 use crate::writer::{Shared, Writer};
 
 /// Records on a Valkey or Redis server or on a cluster of them, shared by any number of processes.
@@ -96,8 +97,16 @@ impl ValkeyStore {
     /// A part of an index in each of the shards that it stands in.
     async fn pages(&self, index: &Index, bounds: &Bounds, bring: Bring) -> Result<Vec<Page>> {
         let part = |shard| async move {
-            let look = Look { pages: vec![(index.clone(), bounds.clone(), bring)], ..Look::default() };
-            Ok(self.look(shard, &look).await?.pages.pop().unwrap_or_default())
+            let unlisted = indexes::unlisted(index);
+            let keys = unlisted.iter().map(|(_, key)| key.clone()).collect();
+            let look = Look { keys, pages: vec![(index.clone(), bounds.clone(), bring)] };
+            let mut seen = self.look(shard, &look).await?;
+            let mut page = seen.pages.pop().unwrap_or_default();
+            if let (Some((position, key)), Some(Some(stored))) = (unlisted, seen.records.pop()) {
+                page.records.push((key.clone(), Some(stored)));
+                page.add_unlisted(Entered { position, key }, bounds);
+            }
+            Ok(page)
         };
         try_join_all(self.shared.layout.shards_of(index).into_iter().map(part)).await
     }
@@ -105,10 +114,11 @@ impl ValkeyStore {
     async fn listed(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
         let mut lists = Vec::new();
         for page in self.pages(index, bounds, Bring::Records).await? {
+            let mut records: HashMap<Key, Option<Stored>> = page.records.into_iter().collect();
             let mut listed = Vec::with_capacity(page.entered.len());
-            for (entered, (_, stored)) in page.entered.into_iter().zip(page.records) {
-                if let Some(Stored { record, .. }) = stored {
-                    listed.push(Listed { index: index.clone(), position: entered.position, record: record? });
+            for Entered { position, key } in page.entered {
+                if let Some(Stored { record, .. }) = records.remove(&key).flatten() {
+                    listed.push(Listed { index: index.clone(), position, record: record? });
                 }
             }
             lists.push(listed);
@@ -190,12 +200,16 @@ impl Store for ValkeyStore {
 
     async fn count(&self, index: &Index) -> Result<u64> {
         let Shared { link, layout, .. } = &*self.shared;
-        let part = |shard| async move {
-            let mut command = redis::cmd("ZCARD");
-            command.arg(layout.list(shard, index));
-            number(&link.ask(&command).await?)
+        let ask = |name: &str, key: Vec<u8>| {
+            let mut command = redis::cmd(name);
+            command.arg(key);
+            async move { number(&link.ask(&command).await?) }
         };
-        let counts = try_join_all(layout.shards_of(index).into_iter().map(part)).await?;
+        let shards = layout.shards_of(index).into_iter();
+        let mut counts = try_join_all(shards.map(|shard| ask("ZCARD", layout.list(shard, index)))).await?;
+        if let Some((_, key)) = indexes::unlisted(index) {
+            counts.push(ask("EXISTS", layout.record(&key)).await?);
+        }
         Ok(counts.into_iter().map(i64::unsigned_abs).sum())
     }
 

@@ -437,14 +437,27 @@ async fn a_foreign_cursor_is_refused<S: Store>(store: Arc<S>) {
 }
 
 async fn a_cursor_ahead_of_the_log_is_refused<S: Store>(store: Arc<S>) {
-    let mut bytes = store.events(&EventCursor::TAIL, 1).await.unwrap().next.as_bytes().to_vec();
-    *bytes.last_mut().unwrap() += 1;
-    let answer = store.events(&EventCursor::from_bytes(bytes), 1).await;
+    let tail = store.events(&EventCursor::TAIL, 1).await.unwrap().next.as_bytes().to_vec();
+    let ahead = |by: u8, place: usize| {
+        let mut bytes = tail.clone();
+        bytes[place] += by;
+        EventCursor::from_bytes(bytes)
+    };
+    let (far, near) = (ahead(0x7f, tail.len() - 8), ahead(1, tail.len() - 1));
+    let answer = store.events(&far, 1).await;
     assert_eq!(
         answer.map_err(|error| error.code()),
         Err("invalid_input"),
         "to wait for it would skip what comes first"
     );
+    // Where nothing can have a number in between, there is nothing to skip.
+    match store.events(&near, 1).await {
+        Err(error) => assert_eq!(error.code(), "invalid_input"),
+        Ok(_) => {
+            emit(&*store, vec![event(1)]).await;
+            assert_eq!(store.events(&near, 10).await.unwrap().events.len(), 1);
+        }
+    }
 }
 
 async fn trimmed_events_are_told<S: Store>(store: Arc<S>) {

@@ -5,7 +5,6 @@ use ff_core::handle::BackendTag;
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::codec::decode_event;
 use ff_engine::event::Event;
-use ff_engine::event::numbered::Extent;
 use redis::{Cmd, Value};
 
 use super::{array, bytes, list, number, unexpected};
@@ -13,6 +12,16 @@ use crate::address::{Layout, Shard};
 use crate::schema::function;
 
 const TAG: BackendTag = BackendTag::Valkey;
+
+/// What there is of a log.
+pub(crate) struct Extent {
+    /// The number of the last event.
+    pub(crate) last: u64,
+    /// The highest number that an event can have had by now.
+    highest: u64,
+    /// The number of the last event that was dropped.
+    trimmed: u64,
+}
 
 /// Where a reader is in each of the logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +48,10 @@ impl Places {
         EventCursor::from_bytes(bytes)
     }
 
-    /// Refuses places outside of what is left of the logs.
+    /// Refuses places outside of what is left of the logs. One behind the last event may be that of an event which a replica did not have when
+    /// it took over.
     pub(crate) fn check(&self, extents: &[Extent]) -> Result<()> {
-        if self.0.iter().zip(extents).any(|(place, extent)| *place > extent.last) {
+        if self.0.iter().zip(extents).any(|(place, extent)| *place > extent.highest) {
             return Err(EngineError::invalid("event cursor is ahead of the log, so it belongs to another one"));
         }
         if self.0.iter().zip(extents).all(|(place, extent)| *place >= extent.trimmed) {
@@ -82,8 +92,8 @@ fn log_command(call: &str, name: &str, layout: &Layout, shard: Shard) -> Cmd {
 
 /// What is left of a log, and the events behind a number.
 pub(crate) fn read(answer: Value, behind: u64) -> Result<(Extent, Vec<(u64, Event)>)> {
-    let [last, trimmed, entries] = array(answer)?;
-    let extent = Extent { last: count(&last)?, trimmed: count(&trimmed)? };
+    let [last, highest, trimmed, entries] = array(answer)?;
+    let extent = Extent { last: count(&last)?, highest: count(&highest)?, trimmed: count(&trimmed)? };
     let mut events = Vec::new();
     for entry in list(entries)? {
         let [id, fields] = array(entry)?;

@@ -42,6 +42,18 @@ pub(crate) struct Page {
     pub(crate) records: Vec<(Key, Option<Stored>)>,
 }
 
+impl Page {
+    /// Adds the record of the list that is found by its key, if it is there.
+    pub(crate) fn add_unlisted(&mut self, entered: Entered, bounds: &Bounds) {
+        if bounds.contains(&entered.position) {
+            // It is the first one of all.
+            let place = if bounds.reverse { self.entered.len() } else { 0 };
+            self.entered.insert(place, entered);
+            self.entered.truncate(bounds.limit);
+        }
+    }
+}
+
 /// One look at a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Look {

@@ -9,6 +9,7 @@ use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 
 use crate::error::corrupt;
+use crate::indexes::is_unlisted;
 
 /// Where a record stands in indexes.
 pub(crate) type Entries = Arc<[Entry]>;
@@ -45,7 +46,7 @@ impl Stored {
             fence: u64::from_be_bytes(*fence),
             record: decode_record(key, body),
             size: body.len(),
-            entries: OnceLock::new(),
+            entries: if is_unlisted(key) { Entries::default().into() } else { OnceLock::new() },
         })
     }
 

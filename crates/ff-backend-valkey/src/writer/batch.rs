@@ -20,7 +20,7 @@ use super::heads::Heads;
 use crate::address::{Layout, Shard, stored_key};
 use crate::connection::Link;
 use crate::error::Trouble;
-use crate::indexes::followed;
+use crate::indexes;
 use crate::tables::record::Entries;
 use crate::tables::{Bring, Entered, Look, Page};
 
@@ -197,12 +197,42 @@ impl Batch {
         if let Some(page) = self.lock().ranges.get(&part) {
             return Ok(Arc::clone(page));
         }
-        let page = self.page(index, bounds, Bring::Records).await?;
+        let mut page = self.page(index, bounds, Bring::Records).await?;
+        if let Some((position, key)) = indexes::unlisted(index) {
+            self.know([key.clone()]).await?;
+            if self.lock().facts.get(&key).is_some_and(Option::is_some) {
+                Arc::make_mut(&mut page).add_unlisted(Entered { position, key }, bounds);
+            }
+        }
         Ok(Arc::clone(self.lock().ranges.entry(part).or_insert(page)))
+    }
+
+    /// The classes of a lane. They hardly ever change, so what is remembered will do, because the commit makes sure of it.
+    async fn classes(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Entered>> {
+        let part = (index.clone(), bounds.clone());
+        let Some(memory) = &self.memory else { return Ok(self.range(index, bounds).await?.entered.clone()) };
+        let remembered = memory.page(&part);
+        let page = match remembered {
+            Some(page) => page,
+            None => {
+                let page = self.page(index, bounds, Bring::Records).await?;
+                memory.put_page(part.clone(), Arc::clone(&page));
+                page
+            }
+        };
+        self.know(page.entered.iter().map(|entered| entered.key.clone())).await?;
+        let mut state = self.lock();
+        state.is_remembered = true;
+        state.accepted.ranges.insert(part.clone());
+        state.ranges.insert(part, Arc::clone(&page));
+        Ok(page.entered.clone())
     }
 
     /// The first entries of an index behind a position that nobody in this batch has taken, and enough of them to be shared by all who look.
     pub(super) async fn heads(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Entered>> {
+        if matches!(index, Index::ClassesOfLane(_)) {
+            return self.classes(index, bounds).await;
+        }
         let bring = if matches!(index, Index::Eligible(..)) { Bring::Beside } else { Bring::Records };
         if bounds.reverse {
             return Ok(self.page(index, bounds, bring).await?.entered.clone());
@@ -308,11 +338,17 @@ impl Batch {
 impl Accepted {
     /// Takes over what a key is to hold.
     fn change(&mut self, facts: &Facts, key: Key, new: Option<Record>) {
-        let after: Entries = new.as_ref().map(Record::entries).unwrap_or_default().into();
+        let listed = new.as_ref().filter(|_| !indexes::is_unlisted(&key));
+        let after: Entries = listed.map(Record::entries).unwrap_or_default().into();
         let (before, left) = match self.changes.get(&key) {
             Some(earlier) => (Arc::clone(&earlier.before), Arc::clone(&earlier.after)),
             None => {
                 let stored = stored_entries(facts, &key, new.is_none());
+                if new.is_none() && facts.get(&key).is_some_and(Option::is_none) {
+                    // It is not there, which the commit makes sure of.
+                    self.read.insert(key);
+                    return;
+                }
                 (Arc::clone(&stored), stored)
             }
         };
@@ -330,7 +366,8 @@ fn stored_entries(facts: &Facts, key: &Key, is_end: bool) -> Entries {
     if key.may_be_listed() {
         return facts.get(key).and_then(Option::as_ref).map(|stored| Arc::clone(stored.entries())).unwrap_or_default();
     }
-    followed(key).filter(|_| is_end).into_iter().collect::<Vec<Entry>>().into()
+    let is_known = facts.get(key).is_some_and(Option::is_some);
+    indexes::followed(key).filter(|_| is_end || is_known).into_iter().collect::<Vec<Entry>>().into()
 }
 
 fn stored(facts: &Facts, key: &Key) -> Result<Option<Record>> {

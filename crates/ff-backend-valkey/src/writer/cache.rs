@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use ff_core::ids::ExecutionId;
+use ff_engine::index::{Bounds, Index};
 use ff_engine::key::{Key, Name};
 use ff_engine::recent::Recent;
 
+use crate::tables::Page;
 use crate::tables::record::Stored;
 
 /// Bytes of a record that is worth remembering.
@@ -18,6 +20,8 @@ pub(crate) type Row = Option<Arc<Stored>>;
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     rows: Recent<Key, Row>,
+    /// Parts of lists that hardly ever change.
+    pages: Recent<(Index, Bounds), Arc<Page>>,
     /// Executions that this process created: what it does not know of them is likely not to be there.
     born: Recent<ExecutionId, ()>,
 }
@@ -31,6 +35,20 @@ impl Cache {
         let is_likely_absent = is_worth_keeping(key) && !matches!(key.name, Name::Execution(_));
         let id = key.execution_id().filter(|_| is_likely_absent)?;
         self.born.get(&id).map(|()| None)
+    }
+
+    /// A part of a list, as it was when somebody last looked.
+    pub(crate) fn page(&self, part: &(Index, Bounds)) -> Option<Arc<Page>> {
+        self.pages.get(part)
+    }
+
+    /// Remembers a part of a list.
+    pub(crate) fn put_page(&self, part: (Index, Bounds), page: Arc<Page>) {
+        self.pages.put(part, page);
+    }
+
+    pub(crate) fn forget_page(&self, part: &(Index, Bounds)) {
+        self.pages.forget(part);
     }
 
     /// An execution was created.

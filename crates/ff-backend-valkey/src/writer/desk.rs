@@ -13,10 +13,9 @@ use std::time::Duration;
 use ff_core::error::ContentionKind;
 use ff_core::{EngineError, Result};
 use ff_engine::hash::HashSet;
-use ff_engine::store::Reach;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Shared;
 use super::batch::{Batch, Decision, Outcome};
@@ -29,7 +28,7 @@ use crate::error::Trouble;
 use crate::tables::{self, array};
 
 /// Commits that are on their way at once.
-const UNDER_WAY: usize = 2;
+const UNDER_WAY: u8 = 3;
 
 /// How often a group is tried before it gives up.
 const TRIES_MAX: u32 = 40;
@@ -44,22 +43,47 @@ pub(super) struct Desk {
     shared: Arc<Shared>,
     shard: Shard,
     queue: Arc<Queue>,
-    under_way: Arc<Semaphore>,
     commits: AtomicU64,
+}
+
+/// One of the commits that may be on their way at once. The server remembers the latest commit of each place, so the next one takes it only when
+/// nothing of that is under way any more: the place is free again when this is dropped.
+struct Place {
+    number: u8,
+    free: UnboundedSender<u8>,
+}
+
+impl Place {
+    /// All places, to be taken one by one.
+    fn all() -> (UnboundedSender<u8>, UnboundedReceiver<u8>) {
+        let (free, places) = unbounded_channel();
+        for number in 0..UNDER_WAY {
+            // Nobody has closed the way that was just made.
+            let _ = free.send(number);
+        }
+        (free, places)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A desk that is gone needs no places.
+        let _ = self.free.send(self.number);
+    }
 }
 
 impl Desk {
     pub(super) fn new(shared: Arc<Shared>, shard: Shard, queue: Arc<Queue>) -> Self {
-        Self { shared, shard, queue, under_way: Arc::new(Semaphore::new(UNDER_WAY)), commits: AtomicU64::new(0) }
+        Self { shared, shard, queue, commits: AtomicU64::new(1) }
     }
 
     /// Serves what comes, for as long as the writer lives.
     pub(super) async fn serve(self) {
-        loop {
-            // Nobody closes it.
-            let Ok(permit) = Arc::clone(&self.under_way).acquire_owned().await else { return };
+        let (free, mut places) = Place::all();
+        while let Some(number) = places.recv().await {
+            let place = Place { number, free: free.clone() };
             let round = self.queue.next().await;
-            if AssertUnwindSafe(self.run(round, permit)).catch_unwind().await.is_err() {
+            if AssertUnwindSafe(self.run(round, place)).catch_unwind().await.is_err() {
                 // Those who waited have been told by the loss of their way back.
                 tracing::error!("a commit panicked; its operations are answered as if the store were closed");
             }
@@ -67,7 +91,7 @@ impl Desk {
     }
 
     /// Decides a group and sends its commit; everybody is answered when that is done.
-    async fn run(&self, mut round: Round, permit: OwnedSemaphorePermit) {
+    async fn run(&self, mut round: Round, place: Place) {
         if round.tries >= ALONE_FROM {
             tokio::time::sleep(pause(round.tries)).await;
         }
@@ -85,14 +109,14 @@ impl Desk {
         if !plan.writes() && (is_of_one_moment || !plan.depends()) {
             return answer(round.group, &Ok(()));
         }
-        self.send(plan, round, permit);
+        self.send(plan, round, place);
     }
 
     async fn decide(&self, round: &mut Round) -> Result<Outcome> {
         let shared = &self.shared;
         let group = &mut round.group;
         let newborn: HashSet<_> = group.iter().filter_map(|work| work.newborn()).collect();
-        let seekers = group.iter().filter(|work| work.reach() == Reach::Everywhere && work.newborn().is_none()).count();
+        let seekers = group.iter().filter(|work| work.seeks()).count();
         let memory = (round.tries == 0).then(|| Arc::clone(&shared.memory));
         let batch = Arc::new(Batch::new(shared.clock.now(), self.shard, memory, newborn, seekers));
         self.decide_all(&batch, group).await?;
@@ -102,8 +126,7 @@ impl Desk {
 
     /// Has every operation decide. Those that look for work, and those that others overtook, go one after another.
     async fn decide_all(&self, batch: &Arc<Batch>, group: &mut Group) -> Result<()> {
-        let (mut together, mut one_by_one): (Vec<_>, Vec<_>) =
-            group.iter_mut().partition(|work| work.reach() == Reach::Home || work.newborn().is_some());
+        let (mut together, mut one_by_one): (Vec<_>, Vec<_>) = group.iter_mut().partition(|work| !work.seeks());
         let mut decisions = Vec::with_capacity(together.len());
         self.drive(batch, together.drain(..), &mut decisions).await?;
         for (work, decision, is_refused) in decisions {
@@ -158,11 +181,10 @@ impl Desk {
     }
 
     /// Sends a commit and goes on; what becomes of it is seen to elsewhere.
-    fn send(&self, mut plan: Plan, round: Round, permit: OwnedSemaphorePermit) {
+    fn send(&self, mut plan: Plan, round: Round, place: Place) {
         let (shared, queue, shard) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.shard);
         let number = self.commits.fetch_add(1, Ordering::Relaxed);
-        let place = u8::try_from(number % UNDER_WAY as u64).unwrap_or(0);
-        let name = [&shared.process.as_bytes()[..], &[place]].concat();
+        let name = [&shared.process.as_bytes()[..], &[place.number]].concat();
         let sender = Sender { name: &name, number, message: shared.herald.message(&plan.news) };
         let command = plan.command(&shared.layout, self.shard, &sender);
         for (key, row) in std::mem::take(&mut plan.after) {
@@ -173,14 +195,15 @@ impl Desk {
         let mut committed = Box::pin(async move {
             let told = shared.link.commit(command, shared.layout.slot(shard), shared.replicas).await;
             let outcome = told.and_then(|told| {
-                let [time, place] = array(told)?;
+                let [time, differs] = array(told)?;
                 shared.clock.observe(tables::number(&time)?);
-                Ok(tables::number(&place)? == 0)
+                Ok(tables::number(&differs)? == 0)
             });
             if !matches!(outcome, Ok(true)) {
                 plan.read.iter().for_each(|key| shared.memory.forget(key));
+                plan.parts().for_each(|part| shared.memory.forget_page(&part));
             }
-            drop(permit);
+            drop(place);
             match outcome {
                 Ok(true) => {
                     shared.tell(&plan.news);

@@ -1,6 +1,5 @@
 //! From decisions to one command.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ff_core::ids::ExecutionId;
@@ -37,7 +36,10 @@ pub(crate) struct News {
 }
 
 /// Members by list.
-type Members = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
+type Members = HashMap<Index, Vec<Vec<u8>>>;
+
+/// The keys of lists that get the same members, and these.
+type Bundle<'m> = (Vec<Vec<u8>>, &'m [Vec<u8>]);
 
 /// One commit.
 #[derive(Default)]
@@ -86,8 +88,8 @@ impl Plan {
             }
         }
         let version = new_version();
-        for (key, change) in in_order(changes) {
-            plan.change(layout, shard, &facts, key, change, version)?;
+        for (key, change) in changes {
+            plan.change(layout, &facts, key, change, version)?;
         }
         for event in &events {
             plan.append(event)?;
@@ -115,22 +117,14 @@ impl Plan {
         self.read = read.into_iter().map(|key| stored_key(&key)).collect();
     }
 
-    fn change(
-        &mut self,
-        layout: &Layout,
-        shard: Shard,
-        facts: &Facts,
-        key: Key,
-        change: Change,
-        version: u64,
-    ) -> Result<()> {
+    fn change(&mut self, layout: &Layout, facts: &Facts, key: Key, change: Change, version: u64) -> Result<()> {
         let Change { new, before, after } = change;
         self.news.topics.extend(new.iter().flat_map(Record::topics));
         for entry in before.iter().filter(|entry| !after.contains(entry)) {
-            add(&mut self.left, layout, shard, entry, &key);
+            add(&mut self.left, entry, &key);
         }
         for entry in after.iter().filter(|entry| !before.contains(entry)) {
-            add(&mut self.entered, layout, shard, entry, &key);
+            add(&mut self.entered, entry, &key);
             self.news.due_at = self.news.due_at.into_iter().chain(awaited_at(entry)).min();
         }
         match new {
@@ -173,17 +167,14 @@ impl Plan {
     /// The command for it.
     pub(super) fn command(&self, layout: &Layout, shard: Shard, sender: &Sender<'_>) -> Cmd {
         let mut command = redis::cmd("FCALL");
-        let sections = [
-            self.expected.len(),
-            self.put.len(),
-            self.gone.len(),
-            self.ranges.len(),
-            self.entered.len(),
-            self.left.len(),
-        ];
-        command.arg(function("commit")).arg(3 + sections.iter().sum::<usize>());
+        let (entered, left) = (bundles(&self.entered, layout, shard), bundles(&self.left, layout, shard));
+        let sections =
+            [self.expected.len(), self.put.len(), self.gone.len(), self.ranges.len(), entered.len(), left.len()];
+        let lists: Vec<&Vec<u8>> = entered.iter().chain(&left).flat_map(|(lists, _)| lists).collect();
+        let records = self.expected.len() + self.put.len() + self.gone.len();
+        command.arg(function("commit")).arg(3 + records + self.ranges.len() + lists.len());
         command.arg(layout.sender(shard, sender.name)).arg(layout.event_number(shard)).arg(layout.event_log(shard));
-        for key in self.keys() {
+        for key in self.keys().chain(lists) {
             command.arg(key);
         }
         command.arg(sender.number).arg(REMEMBERED_S).arg(&sections[..]);
@@ -195,8 +186,8 @@ impl Plan {
             let (low, high) = indexes::ends(index, bounds);
             command.arg(low).arg(high).arg(limit(bounds)).arg(u8::from(bounds.reverse)).arg(&page.digest);
         }
-        for members in self.entered.values().chain(self.left.values()) {
-            command.arg(members.len()).arg(members);
+        for (lists, members) in entered.iter().chain(&left) {
+            command.arg(lists.len()).arg(members.len()).arg(*members);
         }
         for (at, bodies) in &self.events {
             command.arg(at.0).arg(bodies.len()).arg(bodies);
@@ -204,16 +195,33 @@ impl Plan {
         command
     }
 
-    /// All keys, in the order of their sections.
+    /// The keys of records, and of lists that were read, in the order of their sections.
     fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
         let records = self.expected.iter().chain(&self.put).map(|(key, _)| key).chain(&self.gone);
-        let lists = self.ranges.iter().map(|(key, ..)| key).chain(self.entered.keys()).chain(self.left.keys());
-        records.chain(lists)
+        records.chain(self.ranges.iter().map(|(key, ..)| key))
+    }
+
+    /// Parts of lists that the decisions depend on.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (Index, Bounds)> {
+        self.ranges.iter().map(|(_, bounds, index, _)| (index.clone(), bounds.clone()))
     }
 }
 
-fn add(members: &mut Members, layout: &Layout, shard: Shard, entry: &Entry, key: &Key) {
-    members.entry(layout.list(shard, &entry.index)).or_default().push(indexes::member(entry, key));
+fn add(members: &mut Members, entry: &Entry, key: &Key) {
+    let member = indexes::member(entry, key);
+    match members.get_mut(&entry.index) {
+        Some(members) => members.push(member),
+        None => drop(members.insert(entry.index.clone(), vec![member])),
+    }
+}
+
+/// Many lists get the same members: they are sent once.
+fn bundles<'m>(members: &'m Members, layout: &Layout, shard: Shard) -> Vec<Bundle<'m>> {
+    let mut bundles: HashMap<&[Vec<u8>], Vec<Vec<u8>>> = HashMap::default();
+    for (index, members) in members {
+        bundles.entry(members).or_default().push(layout.list(shard, index));
+    }
+    bundles.into_iter().map(|(members, lists)| (lists, members)).collect()
 }
 
 /// Whether an execution has the owner that it had.
@@ -222,9 +230,4 @@ fn same_owner(known: &Stored, record: &Record) -> bool {
         (Ok(Record::Execution(before)), Record::Execution(after)) => before.ownership().same_owner(&after.ownership()),
         _ => false,
     }
-}
-
-/// In the order of their keys, so that the same decisions make the same command.
-fn in_order(changes: HashMap<Key, Change>) -> BTreeMap<Key, Change> {
-    changes.into_iter().collect()
 }

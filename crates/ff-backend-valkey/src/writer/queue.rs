@@ -1,4 +1,5 @@
-//! What waits to be decided.
+//! What waits to be decided. Those that look for work have to read what the commits before them left, the others hardly ever read: they take
+//! turns, so that the server has something to do while a group is decided.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +34,10 @@ impl Round {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Box<dyn Work>>,
+    /// Those that look for work, and the others.
+    waiting: [VecDeque<Box<dyn Work>>; 2],
+    /// Whose turn it is.
+    turn: usize,
     /// To be tried again.
     failed: VecDeque<Round>,
 }
@@ -50,7 +54,8 @@ impl Queue {
     }
 
     pub(super) fn push(&self, work: Box<dyn Work>) {
-        self.lock().waiting.push_back(work);
+        let side = usize::from(!work.seeks());
+        self.lock().waiting[side].push_back(work);
         self.news.notify_one();
     }
 
@@ -85,14 +90,21 @@ impl Queue {
         if let Some(round) = state.failed.pop_front() {
             return Some(round);
         }
-        let mut group = Group::new();
-        while group.len() < GROUP_MAX
-            && let Some(work) = state.waiting.pop_front()
-        {
-            if work.is_wanted() {
-                group.push(work);
+        for _ in 0..state.waiting.len() {
+            let side = state.turn;
+            state.turn = (side + 1) % state.waiting.len();
+            let mut group = Group::new();
+            while group.len() < GROUP_MAX
+                && let Some(work) = state.waiting[side].pop_front()
+            {
+                if work.is_wanted() {
+                    group.push(work);
+                }
+            }
+            if !group.is_empty() {
+                return Some(Round::new(group));
             }
         }
-        (!group.is_empty()).then(|| Round::new(group))
+        None
     }
 }

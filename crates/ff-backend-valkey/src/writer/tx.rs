@@ -15,6 +15,7 @@ use futures_util::future::try_join_all;
 
 use super::batch::{Batch, Decision};
 use crate::address::stored_key;
+use crate::indexes;
 use crate::tables::Entered;
 
 pub(super) struct ValkeyTx {
@@ -79,6 +80,7 @@ impl ValkeyTx {
             let wider = overlay.widen(bounds);
             let page = self.batch.range(index, &wider).await?;
             self.decision.ranges.push((index.clone(), wider));
+            self.decision.keys.extend(indexes::unlisted(index).map(|(_, key)| key));
             for Entered { position, key } in &page.entered {
                 self.decision.keys.push(key.clone());
                 found.extend(self.batch.stored(key)?.map(|record| (position.clone(), record)));

@@ -25,6 +25,11 @@ pub(super) trait Work: Send + Sync {
 
     fn newborn(&self) -> Option<ExecutionId>;
 
+    /// Whether it looks for work.
+    fn seeks(&self) -> bool {
+        self.reach() == Reach::Everywhere && self.newborn().is_none()
+    }
+
     /// Decides, and says whether it refused; may be called again.
     fn run(&mut self, batch: Arc<Batch>) -> BoxFuture<'_, (Decision, bool)>;
 
