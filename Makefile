@@ -61,6 +61,7 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	$(call stage,postgres processes,$(MAKE) --no-print-directory postgres-processes)
 	$(call stage,postgres faults,$(MAKE) --no-print-directory postgres-faults)
 	$(call stage,valkey servers,$(MAKE) --no-print-directory valkey-servers)
+	$(call stage,valkey sdk,$(MAKE) --no-print-directory valkey-sdk)
 	$(call stage,valkey suite,$(MAKE) --no-print-directory valkey-suite)
 	$(call stage,valkey histories,$(MAKE) --no-print-directory valkey-histories HISTORIES=20)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
@@ -170,6 +171,14 @@ valkey-suite: ## the contract and the suite on Valkey, with fast paths and witho
 .PHONY: valkey-histories
 valkey-histories: ## simulated histories on Valkey against the model, with fast paths and without, and on a cluster: make valkey-histories HISTORIES=200
 	FF_HISTORIES=$(HISTORIES) cargo test --locked -q -p ff-backend-valkey --test valkey_histories -- --nocapture
+
+.PHONY: valkey-sdk
+valkey-sdk: ## workers, clients and every program of examples/ on Valkey and on a cluster; takeover alone, because it is measured
+	cargo build --locked -q -p flowfabric --examples
+	cargo test --locked -q -p flowfabric --test valkey_sdk -- --skip worker_death
+	cargo test --locked -q -p flowfabric --test valkey_sdk -- worker_death --nocapture
+	FF_VALKEY_CLUSTER=1 cargo test --locked -q -p flowfabric --test valkey_sdk -- --skip worker_death
+	FF_VALKEY_CLUSTER=1 cargo test --locked -q -p flowfabric --test valkey_sdk -- worker_death --nocapture
 
 .PHONY: sim
 sim: ## the seeded simulation: make sim SEEDS=1000 STEPS=2000

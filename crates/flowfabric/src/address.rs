@@ -2,6 +2,7 @@
 
 use ff_backend_postgres::PostgresOptions;
 use ff_backend_sqlite::SqliteOptions;
+use ff_backend_valkey::ValkeyOptions;
 
 use crate::{Error, Result};
 
@@ -9,6 +10,7 @@ use crate::{Error, Result};
 pub(crate) enum Address {
     Sqlite(SqliteOptions),
     Postgres(Box<PostgresOptions>),
+    Valkey(Box<ValkeyOptions>),
 }
 
 impl Address {
@@ -17,6 +19,7 @@ impl Address {
             Some(("sqlite", ":memory:")) => Ok(Self::Sqlite(SqliteOptions::memory())),
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(SqliteOptions::file(path))),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(Box::new(PostgresOptions::new(address)?))),
+            Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => Ok(Self::Valkey(Box::new(ValkeyOptions::new(address)?))),
             other => Err(unknown(other.map(|(kind, _)| kind))),
         }
     }
@@ -28,7 +31,7 @@ fn unknown(kind: Option<&str>) -> Error {
         Some(kind) => format!("{kind}:… is no address of a store"),
         None => "this is no address of a store".to_owned(),
     };
-    let known = "sqlite:<path>, sqlite::memory: or postgres://user:password@host:5432/database";
+    let known = "sqlite:<path>, sqlite::memory:, postgres://user:password@host:5432/database or redis://user:password@host:6379";
     Error::Setup(format!("{what}: expected {known}"))
 }
 
@@ -44,6 +47,9 @@ mod tests {
         for address in ["postgres://anna@host/work", "postgresql://host:6432/work?sslmode=require&schema=jobs"] {
             assert!(matches!(Address::parse(address), Ok(Address::Postgres(_))), "{address}");
         }
+        for address in ["redis://host", "rediss://anna:geheim@host:6380", "valkey://host:7000?cluster=true&prefix=jobs"] {
+            assert!(matches!(Address::parse(address), Ok(Address::Valkey(_))), "{address}");
+        }
     }
 
     #[test]
@@ -58,12 +64,14 @@ mod tests {
             "postgres:geheim@host",
             "postgres://anna:geheim@host/work?pool_size=5",
             "postgres://anna:geheim@host/work?schema=Work",
+            "redis://anna:geheim@host?schema=work",
+            "redis:anna:geheim@host",
         ] {
             let Err(error) = Address::parse(address) else { panic!("{address} is understood") };
             let told = error.to_string();
             assert!(!told.contains("geheim"), "{told}");
             assert!(
-                ["sqlite:<path>", "postgres://", "unknown", "lower-case"].iter().any(|word| told.contains(word)),
+                ["sqlite:<path>", "postgres://", "redis://", "unknown", "not known", "lower-case"].iter().any(|word| told.contains(word)),
                 "{told}"
             );
         }

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use ff_backend_postgres::{PostgresBackend, PostgresStore};
 use ff_backend_sqlite::SqliteStore;
+use ff_backend_valkey::ValkeyStore;
 use ff_core::backend::signals::SeedWaitpointHmacSecretArgs;
 use ff_core::backend::{EngineBackend, Signals};
 use ff_core::error::{EngineError, ValidationKind};
@@ -36,6 +37,7 @@ use address::Address;
 
 pub use ff_backend_postgres as postgres;
 pub use ff_backend_sqlite as sqlite;
+pub use ff_backend_valkey as valkey;
 pub use ff_core as core;
 pub use ff_sdk::*;
 pub use transaction::SubmitIn;
@@ -58,7 +60,9 @@ impl FlowFabric {
     ///
     /// - `sqlite:<path>`, which several processes may open, or `sqlite::memory:` for one that is gone with the process;
     /// - `postgres://user:password@host:5432/database`, or `postgresql:`, with the parameters that Postgres users know and `schema` for the schema
-    ///   (`flowfabric` unless named): `?sslmode=verify-full&schema=jobs`. See [`postgres::PostgresOptions::new`].
+    ///   (`flowfabric` unless named): `?sslmode=verify-full&schema=jobs`. See [`postgres::PostgresOptions::new`];
+    /// - `redis://user:password@host:6379`, or `rediss:`, `valkey:` and `valkeys:`, with `?cluster=true` for a cluster and `prefix` for what keys
+    ///   begin with (`ff` unless named). See [`valkey::ValkeyOptions::new`].
     ///
     /// # Errors
     /// When the address is not understood, or the store cannot be opened. A password in the address is never repeated.
@@ -66,6 +70,7 @@ impl FlowFabric {
         match Address::parse(address)? {
             Address::Sqlite(options) => Self::on(SqliteStore::open(options).await?).await,
             Address::Postgres(options) => Self::on(PostgresStore::connect(*options).await?).await,
+            Address::Valkey(options) => Self::on(ValkeyStore::connect(*options).await?).await,
         }
     }
 

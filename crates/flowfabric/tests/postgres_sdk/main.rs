@@ -6,6 +6,7 @@
 mod clients;
 #[path = "../sdk/drain.rs"]
 mod drain;
+#[path = "../sdk/examples.rs"]
 mod examples;
 #[path = "../sdk/routing.rs"]
 mod routing;

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use ff_test_servers::postgres::{PostgresServer, PostgresServerOptions};
 
-pub(crate) static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
+static SERVER: LazyLock<PostgresServer> = LazyLock::new(|| {
     let options = PostgresServerOptions::default().max_connections(400).directory("/dev/shm");
     PostgresServer::start(options).unwrap_or_else(|error| panic!("{error}"))
 });
@@ -23,4 +23,18 @@ pub(crate) fn shared() -> Shared {
 pub(crate) fn own() -> String {
     let schema = SERVER.schema().unwrap_or_else(|error| panic!("{error}"));
     format!("{}?schema={}", SERVER.url(), schema.keep())
+}
+
+/// Programs of `examples/` that need another kind of store.
+pub(crate) const EXAMPLES_ELSEWHERE: [&str; 0] = [];
+
+/// The address of the store of a program.
+pub(crate) fn named(program: &str) -> String {
+    format!("{}?schema={}", SERVER.url(), program.replace('-', "_"))
+}
+
+/// Whether the store of a program holds executions.
+pub(crate) fn holds_work(program: &str) -> bool {
+    let used = format!("SELECT count(*) > 0 FROM {}.execution", program.replace('-', "_"));
+    SERVER.run(&used).unwrap() == "t"
 }
