@@ -12,6 +12,7 @@ mod rounds;
 mod scenarios;
 mod settings;
 mod stores;
+mod valkey;
 mod work;
 mod yardsticks;
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use ff_test_servers::postgres::{PostgresServer, PostgresServerOptions};
@@ -9,6 +10,20 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::disk::require_disk;
 use crate::process;
+use crate::stores::Busy;
+
+/// After so long the server must be counting.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// For the session that looks: what it runs itself does not count.
+const LOOK_ON: &str = "CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SET pg_stat_statements.track = 'none'";
+
+const PROBE: &str = "SELECT 1 AS probe";
+const PROBED: &str = "SELECT count(*) > 0 FROM pg_stat_statements WHERE query LIKE '%AS probe'";
+const COUNTED: &str = "
+    SELECT query, calls FROM pg_stat_statements
+    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    ORDER BY calls DESC, query";
 
 /// A server that waits for the disk at every commit; gone when dropped.
 pub struct Server {
@@ -131,4 +146,41 @@ pub async fn connect(url: &str) -> Result<Client> {
     // A connection that breaks fails the calls of its client, which tell why.
     tokio::spawn(async move { drop(connection.await) });
     Ok(client)
+}
+
+/// What the server runs for others within this time, the most frequent first.
+pub async fn count(url: &str, time: Duration) -> Result<Vec<Busy>> {
+    let (onlooker, other) = (connect(url).await?, connect(url).await?);
+    onlooker.batch_execute(LOOK_ON).await?;
+    track_statements(&onlooker, "top").await?;
+    tokio::time::timeout(PATIENCE, until_counted(&onlooker, &other)).await.context("the server counts nothing")??;
+    onlooker.execute("SELECT pg_stat_statements_reset()", &[]).await?;
+    tokio::time::sleep(time).await;
+    let rows = onlooker.query(COUNTED, &[]).await?;
+    track_statements(&onlooker, "none").await?;
+    rows.iter().map(|row| Ok(Busy { query: one_line(row.try_get(0)?), calls: row.try_get(1)? })).collect()
+}
+
+/// Returns when statements of sessions that were there before are counted.
+async fn until_counted(onlooker: &tokio_postgres::Client, other: &tokio_postgres::Client) -> Result<()> {
+    while !onlooker.query_one(PROBED, &[]).await?.try_get::<_, bool>(0)? {
+        other.batch_execute(PROBE).await?;
+    }
+    Ok(())
+}
+
+fn one_line(query: &str) -> String {
+    let line = query.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_shown_in_one_short_line() {
+        assert_eq!(one_line("SELECT 1\n   FROM x"), "SELECT 1 FROM x");
+        assert_eq!(one_line(&"ä".repeat(300)).chars().count(), 100);
+    }
 }

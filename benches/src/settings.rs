@@ -63,10 +63,10 @@ pub struct Options {
     /// How long a foreign transaction is open while others work; Postgres only.
     #[arg(long, default_value = "120", value_parser = seconds)]
     pub foreign_seconds: f64,
-    /// How long nobody has work while statements are counted; Postgres only.
+    /// How long nobody has work while what is asked of a server is counted; on servers only.
     #[arg(long, default_value = "60", value_parser = seconds)]
     pub idle_seconds: f64,
-    /// Where files are written while measuring; on a disk. Postgres keeps its own in the folder for temporary files.
+    /// Where files are written while measuring; on a disk. Servers keep their own in the folder for temporary files.
     #[arg(long, default_value = "target/ff-bench")]
     pub dir: PathBuf,
 }
@@ -81,6 +81,8 @@ pub enum StoreKind {
     Sqlite,
     /// A server of its own, started for the run, that waits for the disk at every commit.
     Postgres,
+    /// A server of its own, started for the run, that writes to disk every second.
+    Valkey,
 }
 
 /// When SQLite waits for the disk.

@@ -3,15 +3,18 @@
 pub mod memory;
 mod postgres;
 mod sqlite;
+mod valkey;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use async_trait::async_trait;
 use ff_core::backend::EngineBackend;
 use ff_engine::store::Store;
 use ff_engine::{Engine, TimerOptions, Timers};
+use serde::Serialize;
 
 use crate::settings::{Options, Scenario, StoreKind};
 use crate::yardsticks::Yardstick;
@@ -23,7 +26,8 @@ pub trait Subject: Send + Sync {
     fn offers(&self, scenario: Scenario) -> bool {
         match scenario {
             Scenario::Bare => self.yardstick().is_some(),
-            Scenario::Foreign | Scenario::Idle => self.postgres().is_some(),
+            Scenario::Foreign => self.postgres().is_some(),
+            Scenario::Idle => self.counter().is_some(),
             _ => true,
         }
     }
@@ -51,10 +55,31 @@ pub trait Subject: Send + Sync {
         None
     }
 
+    /// What counts how much is asked of a server; none where there is no server.
+    fn counter(&self) -> Option<&dyn Counter> {
+        None
+    }
+
     /// Brings to disk what was done so far, so that it does not cost those who are measured next.
     async fn settle(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// Counts what is asked of a server.
+#[async_trait]
+pub trait Counter: Send + Sync {
+    /// What others ask of it within this time, the most frequent first.
+    async fn count(&self, time: Duration) -> Result<Vec<Busy>>;
+}
+
+/// What is asked of a server.
+#[derive(Clone, Debug, Serialize)]
+pub struct Busy {
+    /// The beginning of its text, in one line.
+    pub query: String,
+    /// How often.
+    pub calls: i64,
 }
 
 /// A backend and what it lives on, which goes after it.
@@ -85,5 +110,6 @@ pub async fn subject(options: &Options) -> Result<Box<dyn Subject>> {
         StoreKind::Memory => Box::new(memory::Memory),
         StoreKind::Sqlite => Box::new(sqlite::Sqlite::new(options)?),
         StoreKind::Postgres => Box::new(postgres::Postgres::start(options).await?),
+        StoreKind::Valkey => Box::new(valkey::Valkey::start(options).await?),
     })
 }

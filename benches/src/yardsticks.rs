@@ -2,6 +2,7 @@
 
 pub mod postgres;
 pub mod sqlite;
+pub mod valkey;
 
 use std::time::Duration;
 

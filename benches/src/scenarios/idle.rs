@@ -12,10 +12,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::worker::{Moment, start};
 use crate::latency::{Latencies, Percentiles};
-use crate::postgres::{connect, track_statements};
 use crate::rounds::{Side, Spread, median_percentiles};
 use crate::settings::Options;
-use crate::stores::Subject;
+use crate::stores::{Busy, Subject};
 use crate::work::Measured;
 
 /// Workers that wait for work.
@@ -29,19 +28,6 @@ const REST: Duration = Duration::from_millis(50);
 
 /// Kinds of statements that are told apart.
 const BUSIEST: usize = 12;
-
-/// After so long the server must be counting.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// For the session that looks: what it runs itself does not count.
-const LOOK_ON: &str = "CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SET pg_stat_statements.track = 'none'";
-
-const PROBE: &str = "SELECT 1 AS probe";
-const PROBED: &str = "SELECT count(*) > 0 FROM pg_stat_statements WHERE query LIKE '%AS probe'";
-const COUNTED: &str = "
-    SELECT query, calls FROM pg_stat_statements
-    WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-    ORDER BY calls DESC, query";
 
 /// What workers without work cost.
 #[derive(Clone, Debug, Serialize)]
@@ -90,24 +76,15 @@ impl Beside {
     }
 }
 
-/// A kind of statement.
-#[derive(Clone, Debug, Serialize)]
-pub struct Busy {
-    /// The beginning of its text, in one line.
-    pub query: String,
-    /// How often it ran.
-    pub calls: i64,
-}
-
 /// Counts statements for a while, then measures bare commits and starts in turn.
 pub async fn run(subject: &dyn Subject, options: &Options) -> Result<IdleReport> {
-    let url = subject.postgres().context("there is no server that counts statements")?;
+    let counter = subject.counter().context("there is no server that counts what is asked of it")?;
     let opened = subject.open().await?;
     let timers = opened.start_timers();
     let mut workers = Workers::start(&opened.backend).await?;
     // Everything has run once.
     workers.submissions(WORKERS).await?;
-    let busy = count(url, options.idle()).await?;
+    let busy = counter.count(options.idle()).await?;
     let calls: i64 = busy.iter().map(|busy| busy.calls).sum();
     let statements_per_minute = calls as f64 * 60.0 / options.idle().as_secs_f64();
     println!("{statements_per_minute:.0} statements per minute");
@@ -134,32 +111,6 @@ pub async fn run(subject: &dyn Subject, options: &Options) -> Result<IdleReport>
         commit: Beside::of(&starts, &commits),
         rested_commit: Beside::of(&starts, &rested),
     })
-}
-
-/// What the server runs for others within this time, the most frequent first.
-async fn count(url: &str, time: Duration) -> Result<Vec<Busy>> {
-    let (onlooker, other) = (connect(url).await?, connect(url).await?);
-    onlooker.batch_execute(LOOK_ON).await?;
-    track_statements(&onlooker, "top").await?;
-    tokio::time::timeout(PATIENCE, until_counted(&onlooker, &other)).await.context("the server counts nothing")??;
-    onlooker.execute("SELECT pg_stat_statements_reset()", &[]).await?;
-    tokio::time::sleep(time).await;
-    let rows = onlooker.query(COUNTED, &[]).await?;
-    track_statements(&onlooker, "none").await?;
-    rows.iter().map(|row| Ok(Busy { query: one_line(row.try_get(0)?), calls: row.try_get(1)? })).collect()
-}
-
-/// Returns when statements of sessions that were there before are counted.
-async fn until_counted(onlooker: &tokio_postgres::Client, other: &tokio_postgres::Client) -> Result<()> {
-    while !onlooker.query_one(PROBED, &[]).await?.try_get::<_, bool>(0)? {
-        other.batch_execute(PROBE).await?;
-    }
-    Ok(())
-}
-
-fn one_line(query: &str) -> String {
-    let line = query.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().take(100).collect()
 }
 
 /// Workers with nothing else to do, and what their handlers tell.
@@ -202,15 +153,4 @@ impl Workers {
 async fn worker(backend: &Arc<dyn EngineBackend>, sender: UnboundedSender<Moment>) -> Result<RunningWorker> {
     let worker = Worker::builder(Arc::clone(backend)).namespace("bench").state(sender).on("start", start);
     Ok(worker.start().await?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_statement_is_shown_in_one_short_line() {
-        assert_eq!(one_line("SELECT 1\n   FROM x"), "SELECT 1 FROM x");
-        assert_eq!(one_line(&"ä".repeat(300)).chars().count(), 100);
-    }
 }

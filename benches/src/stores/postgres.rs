@@ -1,12 +1,14 @@
 //! The store on a server.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use async_trait::async_trait;
 use ff_backend_postgres::{PostgresOptions, PostgresStore};
 use ff_engine::{Engine, Settings};
 
-use super::{Opened, Subject};
-use crate::postgres::{Schemas, Server, connect};
+use super::{Busy, Counter, Opened, Subject};
+use crate::postgres::{Schemas, Server, connect, count};
 use crate::settings::Options;
 use crate::yardsticks::Yardstick;
 use crate::yardsticks::postgres::PostgresYardstick;
@@ -55,7 +57,18 @@ impl Subject for Postgres {
         Some(self.schemas.url())
     }
 
+    fn counter(&self) -> Option<&dyn Counter> {
+        Some(self)
+    }
+
     async fn settle(&self) -> Result<()> {
         Ok(connect(self.schemas.url()).await?.batch_execute("CHECKPOINT").await?)
+    }
+}
+
+#[async_trait]
+impl Counter for Postgres {
+    async fn count(&self, time: Duration) -> Result<Vec<Busy>> {
+        count(self.schemas.url(), time).await
     }
 }

@@ -19,7 +19,9 @@ impl Address {
             Some(("sqlite", ":memory:")) => Ok(Self::Sqlite(SqliteOptions::memory())),
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(SqliteOptions::file(path))),
             Some(("postgres" | "postgresql", _)) => Ok(Self::Postgres(Box::new(PostgresOptions::new(address)?))),
-            Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => Ok(Self::Valkey(Box::new(ValkeyOptions::new(address)?))),
+            Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => {
+                Ok(Self::Valkey(Box::new(ValkeyOptions::new(address)?)))
+            }
             other => Err(unknown(other.map(|(kind, _)| kind))),
         }
     }
@@ -47,7 +49,8 @@ mod tests {
         for address in ["postgres://anna@host/work", "postgresql://host:6432/work?sslmode=require&schema=jobs"] {
             assert!(matches!(Address::parse(address), Ok(Address::Postgres(_))), "{address}");
         }
-        for address in ["redis://host", "rediss://anna:geheim@host:6380", "valkey://host:7000?cluster=true&prefix=jobs"] {
+        for address in ["redis://host", "rediss://anna:geheim@host:6380", "valkey://host:7000?cluster=true&prefix=jobs"]
+        {
             assert!(matches!(Address::parse(address), Ok(Address::Valkey(_))), "{address}");
         }
     }
@@ -71,7 +74,9 @@ mod tests {
             let told = error.to_string();
             assert!(!told.contains("geheim"), "{told}");
             assert!(
-                ["sqlite:<path>", "postgres://", "redis://", "unknown", "not known", "lower-case"].iter().any(|word| told.contains(word)),
+                ["sqlite:<path>", "postgres://", "redis://", "unknown", "not known", "lower-case"]
+                    .iter()
+                    .any(|word| told.contains(word)),
                 "{told}"
             );
         }
