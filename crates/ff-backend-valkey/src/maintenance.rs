@@ -54,6 +54,25 @@ impl<'a> Scan<'a> {
 
 /// Goes through the records of a partition, and then through all lists of its shard.
 pub(crate) async fn reindex(store: &ValkeyStore, partition: Partition) -> Result<(u32, u32)> {
+    let (looked, added) = restore(store, partition).await?;
+    let shard = store.shared.layout.shard_of(partition);
+    let removed = remove_undeclared(store, shard, Some(partition)).await?;
+    Ok((looked, added.saturating_add(removed)))
+}
+
+/// The same in a round over all partitions. Lists have no order by partition, so all of them are gone through once per round, for everybody.
+pub(crate) async fn reindex_in_round(store: &ValkeyStore, partition: Partition, is_first: bool) -> Result<(u32, u32)> {
+    let (looked, mut repaired) = restore(store, partition).await?;
+    if is_first {
+        for shard in store.shared.layout.shards() {
+            repaired += remove_undeclared(store, shard, None).await?;
+        }
+    }
+    Ok((looked, repaired))
+}
+
+/// Goes through the records of a partition; says how many there are, and how many entries they lacked.
+async fn restore(store: &ValkeyStore, partition: Partition) -> Result<(u32, u32)> {
     let layout = &store.shared.layout;
     let shard = layout.shard_of(partition);
     let (mut looked, mut repaired) = (0, 0);
@@ -65,14 +84,19 @@ pub(crate) async fn reindex(store: &ValkeyStore, partition: Partition) -> Result
         looked += u32::try_from(keys.len()).unwrap_or(u32::MAX);
         repaired += add_missing(store, shard, keys).await?;
     }
-    let prefix = layout.lists(shard);
-    let mut lists = Scan::new(&store.shared, shard, &prefix);
+    Ok((looked, repaired))
+}
+
+/// Takes out of all lists of a shard what no record declares, of one partition or of all.
+async fn remove_undeclared(store: &ValkeyStore, shard: Shard, of: Option<Partition>) -> Result<u32> {
+    let mut lists = Scan::new(&store.shared, shard, &store.shared.layout.lists(shard));
+    let mut repaired = 0;
     while let Some(found) = lists.next().await? {
         for key in found {
-            repaired += remove_undeclared(store, shard, partition, &key).await?;
+            repaired += remove_from(store, shard, of, &key).await?;
         }
     }
-    Ok((looked, repaired))
+    Ok(repaired)
 }
 
 /// The entries that records declare, by list.
@@ -119,15 +143,16 @@ async fn missing(store: &ValkeyStore, list_key: &[u8], members: BTreeSet<Vec<u8>
     Ok(members.into_iter().zip(scores).filter(|(_, score)| *score == Value::Nil).map(|(member, _)| member).collect())
 }
 
-/// Takes out of a list what no record of the partition declares.
-async fn remove_undeclared(store: &ValkeyStore, shard: Shard, partition: Partition, list_key: &[u8]) -> Result<u32> {
+/// Takes out of a list what no record declares, of one partition or of all.
+async fn remove_from(store: &ValkeyStore, shard: Shard, of: Option<Partition>, list_key: &[u8]) -> Result<u32> {
     let (mut cursor, mut repaired) = (b"0".to_vec(), 0);
     loop {
         let mut command = redis::cmd("ZSCAN");
         command.arg(list_key).arg(&cursor).arg("COUNT").arg(KEYS_AT_ONCE);
         let [next, found] = array(store.shared.link.ask(&command).await?)?;
         let members: Vec<Vec<u8>> = list(found)?.into_iter().step_by(2).map(bytes).collect::<Result<_>>()?;
-        let of_partition = |member: &Vec<u8>| place(member).is_none_or(|(_, key)| key.partition == partition);
+        let is_of = |key: Key| of.is_none_or(|partition| key.partition == partition);
+        let of_partition = |member: &Vec<u8>| place(member).is_none_or(|(_, key)| is_of(key));
         let members: Vec<Vec<u8>> = members.into_iter().filter(of_partition).collect();
         let keys: BTreeSet<Key> = members.iter().filter_map(|member| place(member)).map(|(_, key)| key).collect();
         let records = look(store, shard, keys.into_iter().collect()).await?;

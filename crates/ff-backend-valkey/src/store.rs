@@ -251,6 +251,10 @@ impl Store for ValkeyStore {
         maintenance::reindex(self, partition).await
     }
 
+    async fn reindex_in_round(&self, partition: Partition, is_first: bool) -> Result<(u32, u32)> {
+        maintenance::reindex_in_round(self, partition, is_first).await
+    }
+
     fn listen(&self, topic: &Topic) -> BoxFuture<'static, ()> {
         self.shared.topics.listen(topic).0
     }

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use ff_core::Result;
 use ff_core::cursor::EventCursor;
 use ff_core::partition::Partition;
-use ff_engine::event::{Event, numbered};
+use ff_engine::event::Event;
 use ff_engine::index::Topic;
 use ff_engine::store::Store;
 use serde::{Deserialize, Serialize};
@@ -38,11 +38,24 @@ pub struct Reader {
     cursor: EventCursor,
 }
 
+/// The cursor before the first event of a store. Behind the byte that names the store a cursor holds numbers of events, one for each log that
+/// the store has, and no event has the number 0.
+///
+/// # Errors
+/// Those of the store.
+pub async fn beginning<S: Store>(store: &S) -> Result<EventCursor> {
+    let mut bytes = store.events(&EventCursor::TAIL, 0).await?.next.as_bytes().to_vec();
+    bytes.iter_mut().skip(1).for_each(|byte| *byte = 0);
+    Ok(EventCursor::from_bytes(bytes))
+}
+
 impl Reader {
-    /// One for a store that numbers its events.
-    #[must_use]
-    pub fn of<S: Store>() -> Self {
-        Self { cursor: numbered::cursor(S::TAG, 0) }
+    /// One who has read nothing of a store yet.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn of<S: Store>(store: &S) -> Result<Self> {
+        beginning(store).await.map(|cursor| Self { cursor })
     }
 
     /// What is there beyond what was read, as much as is read at once.

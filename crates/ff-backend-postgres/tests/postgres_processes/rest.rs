@@ -5,19 +5,16 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ff_backend_postgres::{PostgresBackend, PostgresStore};
-use ff_core::Result;
-use ff_core::backend::claims::ClaimPolicy;
-use ff_core::backend::ingress::CreateExecutionArgs;
-use ff_core::backend::{Connection, EngineBackend};
-use ff_core::capability::CapabilitySet;
-use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
+use ff_backend_postgres::PostgresBackend;
+use ff_core::backend::Connection;
 use ff_test_load::feed::Reader;
+use ff_test_load::processes::{PROCESSES, claim, create};
+use ff_test_load::site::{Site as _, command, finish};
 use ff_test_servers::postgres::PostgresServer;
 use libtest_mimic::Failed;
 
-use crate::site::{Site, command, finish};
-use crate::{Orders, PROCESSES, start};
+use crate::site::Site;
+use crate::{Orders, start};
 
 /// As long as a call may wait.
 const WAIT_MS: u64 = 30_000;
@@ -37,39 +34,11 @@ const CLOSING: Duration = Duration::from_secs(5);
 /// Sessions of stores that have asked something since a moment.
 const ASKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'flowfabric' AND query_start > ";
 
-fn lane() -> LaneId {
-    LaneId::new("rest").expect("a lane")
-}
-
-async fn claim(backend: &dyn EngineBackend, instance: &str, wait_ms: u64) -> Result<bool> {
-    let policy = ClaimPolicy::new(WorkerId::new("rest")?, WorkerInstanceId::new(instance)?, 60_000);
-    let policy = ClaimPolicy { max_wait_ms: Some(wait_ms), ..policy };
-    Ok(backend.claim(&lane(), &CapabilitySet::default(), policy).await?.is_some())
-}
-
-/// Submits so many.
-pub(crate) async fn create(backend: &dyn EngineBackend, many: usize) -> Result<()> {
-    for _ in 0..many {
-        backend.create_execution(CreateExecutionArgs::new(None, Namespace::new("rest")?, lane(), "rest")).await?;
-    }
-    Ok(())
-}
-
-/// Claims so many.
-pub(crate) async fn claim_all(backend: &dyn EngineBackend, many: usize) -> Result<(), Failed> {
-    for number in 0..many {
-        if !claim(backend, &format!("all-{number}"), 1_000).await? {
-            return Err("there is nothing to claim".into());
-        }
-    }
-    Ok(())
-}
-
 /// Waits for work and for the end of it, in a process of its own.
 pub(crate) async fn wait(backend: Arc<PostgresBackend>) {
     let reading = {
         let backend = backend.clone();
-        tokio::spawn(async move { Reader::of::<PostgresStore>().next(backend.store()).await })
+        tokio::spawn(async move { Reader::of(backend.store()).await?.next(backend.store()).await })
     };
     let mut out = std::io::stdout();
     writeln!(out, "waits").and_then(|()| out.flush()).expect("somebody listens");

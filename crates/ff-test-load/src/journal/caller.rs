@@ -65,6 +65,8 @@ pub struct Manner {
     /// Whether calls may fail in a way that leaves open what became of them, and some claims wait for work: the store is behind a
     /// connection that is lost now and then.
     pub is_remote: bool,
+    /// Whether callers may be refused what they were told is theirs: a store that may lose the last moments.
+    pub is_forgiving: bool,
 }
 
 /// Works until the process is killed.
@@ -97,6 +99,11 @@ pub const fn is_open(error: &EngineError) -> bool {
     matches!(error, EngineError::Transport { retryable: true, .. })
 }
 
+/// Whether an error tells a caller that the state of things does not allow its call.
+const fn is_refusal(error: &EngineError) -> bool {
+    matches!(error, EngineError::NotFound { .. } | EngineError::State(_) | EngineError::Contention(_))
+}
+
 /// Suspensions need a secret that signs their tokens.
 async fn seed_secret(backend: &dyn EngineBackend) {
     let args = SeedWaitpointHmacSecretArgs { kid: "k1".to_owned(), secret_hex: "ab".repeat(32).into() };
@@ -121,6 +128,7 @@ struct Caller {
     padding: usize,
     forgets: bool,
     is_remote: bool,
+    is_forgiving: bool,
     calls: usize,
     held: Vec<Held>,
     suspended: Vec<(Held, DeliverSignalArgs)>,
@@ -140,6 +148,7 @@ impl Caller {
             padding: manner.padding,
             forgets: manner.forgets,
             is_remote: manner.is_remote,
+            is_forgiving: manner.is_forgiving,
             calls: 0,
             held: Vec::new(),
             suspended: Vec::new(),
@@ -151,7 +160,8 @@ impl Caller {
         loop {
             let Err(error) = self.next().await else { continue };
             let (caller, told) = (self.number, format!("{error:?}"));
-            if !self.is_remote || !is_open(&error) {
+            let is_expected = self.is_remote && is_open(&error) || self.is_forgiving && is_refusal(&error);
+            if !is_expected {
                 Line::Trouble { caller, error: told }.tell();
                 return;
             }

@@ -90,6 +90,12 @@ impl<'b> Found<'b> {
         &self.events
     }
 
+    /// How many executions callers know that are not there.
+    #[must_use]
+    pub fn missing(&self, model: &Model) -> usize {
+        model.executions.keys().filter(|id| !self.executions.contains_key(id)).count()
+    }
+
     /// Every property that a state can show.
     ///
     /// # Errors

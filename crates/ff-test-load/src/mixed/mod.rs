@@ -133,7 +133,7 @@ async fn read_everything<S: Store>(backend: Arc<Engine<S>>) -> Result<()> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         ended.send(())
     });
-    let mut reader = Reader::of::<S>();
+    let mut reader = Reader::of(backend.store()).await?;
     loop {
         tokio::select! {
             seen = reader.next(backend.store()) => Line::Saw(seen?).tell(),

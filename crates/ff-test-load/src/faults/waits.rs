@@ -11,12 +11,11 @@ use ff_core::backend::{Attempts, EngineBackend, Ingress, Inspection};
 use ff_core::capability::CapabilitySet;
 use ff_core::handle::Handle;
 use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
-use ff_test_load::journal::caller::is_open;
-use ff_test_servers::postgres::PostgresServer;
 use libtest_mimic::Failed;
 
-use crate::site::finish;
-use crate::{end_sessions, start};
+use super::Ground;
+use crate::journal::caller::is_open;
+use crate::site::{Site, finish};
 
 /// As long as a call may wait.
 const WAIT_MS: u64 = 30_000;
@@ -26,13 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits for work, and for the end of work.
 const WAITS: usize = 2;
-
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    ServerKilled,
-    SessionsEnded,
-}
 
 async fn claim(backend: &dyn EngineBackend, lane: &str, instance: &str) -> Result<Option<Handle>> {
     let policy = ClaimPolicy::new(WorkerId::new("waits")?, WorkerInstanceId::new(instance)?, 60_000);
@@ -57,9 +49,17 @@ async fn patiently<T, F: Future<Output = Result<T>>>(errors: &AtomicUsize, mut c
     }
 }
 
+/// Has something go wrong while others wait; they wait on, and get what they wait for.
+///
+/// # Errors
+/// When they do not.
 #[allow(clippy::print_stdout, reason = "the figures are for people")]
-pub(crate) fn run(fault: Fault) -> Result<(), Failed> {
-    let (mut server, site) = start()?;
+pub fn run<G: Ground>(
+    name: &str,
+    mut ground: G,
+    fault: impl FnOnce(&mut G) -> Result<(), Failed>,
+) -> Result<(), Failed> {
+    let site = ground.site();
     finish(async {
         let (here, there) = (Arc::new(site.open(None).await?), site.open(None).await?);
         let CreateExecutionResult::Created { execution_id, .. } = there.create_execution(submission("held")?).await?
@@ -76,11 +76,8 @@ pub(crate) fn run(fault: Fault) -> Result<(), Failed> {
             let (here, errors) = (here.clone(), errors.clone());
             tokio::spawn(async move { patiently(&errors, || here.await_outcome(execution_id, WAIT_MS)).await })
         };
-        until_still(&server)?;
-        match fault {
-            Fault::ServerKilled => server.restart()?,
-            Fault::SessionsEnded => drop(end_sessions(&server, None)?),
-        }
+        ground.wait_until_still()?;
+        fault(&mut ground)?;
         let calls = AtomicUsize::new(0);
         patiently(&calls, || there.complete(&held, None)).await?;
         let wanted = submission("wanted")?;
@@ -90,23 +87,9 @@ pub(crate) fn run(fault: Fault) -> Result<(), Failed> {
         let got = tokio::time::timeout(PATIENCE, both).await.map_err(|_| "who waits got nothing")??;
         let (errors, calls) = (errors.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
         println!(
-            "{fault:?}: {WAITS} waits were over {:?} after the news; they failed {errors} times, other calls {calls}",
+            "{name}: {WAITS} waits were over {:?} after the news; they failed {errors} times, other calls {calls}",
             began.elapsed()
         );
         if got == (true, true) { Ok(()) } else { Err(format!("work and an end: {got:?}").into()) }
     })
-}
-
-/// Waits until everybody has looked and now waits: no session has asked anything for a while.
-fn until_still(server: &PostgresServer) -> Result<(), Failed> {
-    let began = Instant::now();
-    let asked = "SELECT count(*) FROM pg_stat_activity \
-                 WHERE application_name = 'flowfabric' AND query_start > now() - interval '300 ms'";
-    while server.run(asked)? != "0" {
-        if began.elapsed() > PATIENCE {
-            return Err("who waits asks the server again and again".into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }

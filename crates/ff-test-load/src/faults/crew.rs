@@ -6,43 +6,40 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use ff_test_load::journal::caller::{CALLERS, Manner};
-use ff_test_load::journal::line::Line;
-use ff_test_load::journal::model::Model;
-use ff_test_servers::postgres::PostgresServer;
 use libtest_mimic::Failed;
 
-use crate::Orders;
+use super::{Ground, Orders};
+use crate::journal::caller::{CALLERS, Manner};
+use crate::journal::line::Line;
+use crate::journal::model::Model;
 use crate::site::{Site, command};
 
 /// How many there are.
-const PROCESSES: usize = 2;
-
-/// The name of their sessions.
-pub(crate) const APPLICATION: &str = "ff_load";
+pub(super) const PROCESSES: usize = 2;
 
 /// Processes that get nothing answered for so long hang.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Processes that work on one store.
-pub(crate) struct Crew {
+pub(super) struct Crew {
     /// None for one that is dead.
     processes: Vec<Option<Child>>,
     lines: Receiver<(usize, Line)>,
     answers: Vec<usize>,
     /// Why calls went without an answer, and how many.
-    pub(crate) reasons: BTreeMap<String, usize>,
+    pub(super) reasons: BTreeMap<String, usize>,
 }
 
 impl Crew {
-    pub(crate) fn start(site: &Site, manner: &Manner) -> Result<Self, Failed> {
+    pub(super) fn start(site: &impl Site, manner: &Manner) -> Result<Self, Failed> {
         let (tell, lines) = channel();
         let mut processes = Vec::new();
         for number in 0..PROCESSES {
-            let url = format!("{}?application_name={APPLICATION}", site.url);
             let manner = Manner { first: number * CALLERS, ..manner.clone() };
-            let orders = Orders::Work { site: Site { url, ..site.clone() }, manner };
-            let mut child = command(&orders)?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+            let mut child = command(&Orders::Work { site: site.clone(), manner })?
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()?;
             listen(number, &mut child, tell.clone());
             processes.push(Some(child));
         }
@@ -50,7 +47,7 @@ impl Crew {
     }
 
     /// Follows all until everybody who lives has had so many answers more.
-    pub(crate) fn follow(&mut self, more: usize, model: &mut Model) -> Result<(), String> {
+    pub(super) fn follow(&mut self, more: usize, model: &mut Model) -> Result<(), String> {
         let until: Vec<usize> = self.answers.iter().map(|answers| answers + more).collect();
         let began = Instant::now();
         let is_behind = |crew: &Self| {
@@ -79,7 +76,7 @@ impl Crew {
     }
 
     /// Kills one of them.
-    pub(crate) fn kill(&mut self, number: usize) -> Result<(), Failed> {
+    pub(super) fn kill(&mut self, number: usize) -> Result<(), Failed> {
         if let Some(mut child) = self.processes[number].take() {
             child.kill()?;
             child.wait()?;
@@ -88,22 +85,14 @@ impl Crew {
     }
 
     /// Kills all; afterwards all that they said is heard, and all that they asked for is done or never will be.
-    pub(crate) fn end(&mut self, server: &PostgresServer, model: &mut Model) -> Result<(), Failed> {
+    pub(super) fn end(&mut self, ground: &impl Ground, model: &mut Model) -> Result<(), Failed> {
         for number in 0..PROCESSES {
             self.kill(number)?;
         }
         while let Ok((number, line)) = self.lines.recv() {
             self.hear(number, line, model)?;
         }
-        let sessions = format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION}'");
-        let began = Instant::now();
-        while server.run(&sessions)? != "0" {
-            if began.elapsed() > PATIENCE {
-                return Err("the sessions of dead processes do not end".into());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        ground.outlive_the_dead()
     }
 }
 

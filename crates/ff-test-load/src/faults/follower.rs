@@ -1,18 +1,21 @@
 //! Somebody who follows the history of leases through all faults, and subscribes again where the last subscription ended.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ff_backend_postgres::{PostgresBackend, PostgresStore};
 use ff_core::backend::Subscriptions;
 use ff_core::backend::subscriptions::{LeaseChange, ScannerFilter};
 use ff_core::ids::ExecutionId;
+use ff_core::partition::Partition;
 use ff_core::{EngineError, TimestampMs};
-use ff_engine::event::{Event, EventBody, numbered};
+use ff_engine::Engine;
+use ff_engine::event::{Event, EventBody};
 use ff_engine::store::Store;
-use ff_test_load::journal::caller::is_open;
 use futures_util::StreamExt;
 
+use crate::feed::beginning;
+use crate::journal::caller::is_open;
 use crate::site::{Site, finish};
 
 /// How long to wait for what was committed; news that died with their process are made up for in less.
@@ -20,24 +23,28 @@ const PATIENCE: Duration = Duration::from_secs(40);
 
 type Seen = (ExecutionId, TimestampMs, LeaseChange);
 
+/// Changes by partition: only those of one partition have an order.
+type Changes = BTreeMap<Partition, Vec<Seen>>;
+
 #[derive(Default)]
 struct Notes {
-    seen: Vec<Seen>,
+    seen: Changes,
     /// How often the subscription ended.
     endings: usize,
     trouble: Option<String>,
 }
 
 /// What a follower has seen.
-#[derive(Clone, Default)]
-pub(crate) struct Follower {
+pub(super) struct Follower {
     notes: Arc<Mutex<Notes>>,
+    /// Whether what it saw may be gone later, because a server took over that did not have it yet.
+    sees_more: bool,
 }
 
 impl Follower {
     /// Follows from the beginning, for as long as the process lives.
-    pub(crate) fn start(site: Site) -> Self {
-        let follower = Self::default();
+    pub(super) fn start(site: impl Site, sees_more: bool) -> Self {
+        let follower = Self { notes: Arc::default(), sees_more };
         let notes = Arc::clone(&follower.notes);
         std::thread::spawn(move || {
             let trouble = finish(async {
@@ -52,23 +59,23 @@ impl Follower {
     }
 
     /// Whether it has seen what it has seen in its order, once, without a gap; says whether that is all.
-    pub(crate) fn sees(&self, events: &[Event]) -> Result<bool, String> {
-        let there: Vec<Seen> = events.iter().filter_map(lease).collect();
+    pub(super) fn sees(&self, events: &[Event]) -> Result<bool, String> {
+        let there = by_partition(events);
         let notes = self.notes.lock().expect("nobody panicked");
         if let Some(trouble) = &notes.trouble {
             return Err(format!("a follower was told: {trouble}"));
         }
-        let same = notes.seen.iter().zip(&there).take_while(|(a, b)| a == b).count();
-        if same == notes.seen.len() {
-            return Ok(same == there.len());
+        let mut is_all = true;
+        for partition in notes.seen.keys().chain(there.keys()) {
+            let of = |changes: &Changes| changes.get(partition).cloned().unwrap_or_default();
+            let (seen, there) = (of(&notes.seen), of(&there));
+            is_all &= if self.sees_more { includes(&seen, &there) } else { begins(&seen, &there)? };
         }
-        let (saw, are) = (notes.seen.len(), there.len());
-        let next = (notes.seen.get(same), there.get(same));
-        Err(format!("a follower saw {saw} of {are} changes, the first {same} as they are: {next:?}"))
+        Ok(is_all)
     }
 
     /// Whether it has seen everything; says how often it had to subscribe again.
-    pub(crate) fn has_seen(&self, events: &[Event]) -> Result<usize, String> {
+    pub(super) fn has_seen(&self, events: &[Event]) -> Result<usize, String> {
         let began = Instant::now();
         while !self.sees(events)? {
             if began.elapsed() > PATIENCE {
@@ -80,16 +87,39 @@ impl Follower {
     }
 }
 
-fn lease(event: &Event) -> Option<Seen> {
-    match (&event.body, event.execution_id) {
-        (EventBody::Lease(change), Some(id)) => Some((id, event.at, change.clone())),
-        _ => None,
+/// Whether what was seen is the beginning of what is there; says whether it is all of it.
+fn begins(seen: &[Seen], there: &[Seen]) -> Result<bool, String> {
+    let same = seen.iter().zip(there).take_while(|(a, b)| a == b).count();
+    if same == seen.len() {
+        return Ok(same == there.len());
     }
+    let next = (seen.get(same), there.get(same));
+    let (saw, are) = (seen.len(), there.len());
+    Err(format!("a follower saw {saw} of {are} changes of a partition, the first {same} as they are: {next:?}"))
+}
+
+/// Whether all that is there was seen in its order, perhaps among others.
+fn includes(seen: &[Seen], there: &[Seen]) -> bool {
+    let mut seen = seen.iter();
+    there.iter().all(|change| seen.any(|other| other == change))
+}
+
+fn by_partition(events: &[Event]) -> Changes {
+    let mut changes = Changes::new();
+    for event in events {
+        if let (EventBody::Lease(change), Some(id)) = (&event.body, event.execution_id) {
+            changes.entry(id.partition()).or_default().push((id, event.at, change.clone()));
+        }
+    }
+    changes
 }
 
 /// Ends with what must not happen.
-async fn follow(backend: &PostgresBackend, notes: &Mutex<Notes>) -> EngineError {
-    let mut cursor = numbered::cursor(PostgresStore::TAG, 0);
+async fn follow<S: Store>(backend: &Engine<S>, notes: &Mutex<Notes>) -> EngineError {
+    let mut cursor = match beginning(backend.store()).await {
+        Ok(cursor) => cursor,
+        Err(error) => return error,
+    };
     loop {
         match backend.subscribe_lease_history(cursor.clone(), &ScannerFilter::default()).await {
             Ok(mut feed) => {
@@ -98,7 +128,8 @@ async fn follow(backend: &PostgresBackend, notes: &Mutex<Notes>) -> EngineError 
                     match next {
                         Ok(event) => {
                             cursor = event.cursor;
-                            notes.seen.push((event.execution_id, event.at, event.change));
+                            let of_partition = notes.seen.entry(event.execution_id.partition()).or_default();
+                            of_partition.push((event.execution_id, event.at, event.change));
                         }
                         Err(EngineError::StreamDisconnected { cursor: after }) => {
                             cursor = after;

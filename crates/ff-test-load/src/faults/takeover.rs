@@ -13,11 +13,11 @@ use ff_core::handle::Handle;
 use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
 use ff_core::{Blob, Result};
 use ff_engine::{TimerOptions, Timers};
-use ff_test_load::seal::Seal;
 use libtest_mimic::Failed;
 
+use super::Orders;
+use crate::seal::Seal;
 use crate::site::{Site, command, finish};
-use crate::{Orders, start};
 
 /// How long a lease lasts that nobody renews.
 const LEASE: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ async fn claim(backend: &dyn EngineBackend, instance: &str) -> Result<Option<Han
 }
 
 /// Claims, says so, and renews until it is killed.
-pub(crate) async fn hold(site: &Site) {
+pub(super) async fn hold(site: &impl Site) {
     let backend = site.open(None).await.expect("the store opens");
     let handle = claim(&backend, "first").await.expect("a claim").expect("there is work");
     let mut out = std::io::stdout();
@@ -50,9 +50,12 @@ pub(crate) async fn hold(site: &Site) {
     }
 }
 
+/// Lets a process die, and waits for what it held.
+///
+/// # Errors
+/// When that takes longer than it may.
 #[allow(clippy::print_stdout, reason = "the figures are for people")]
-pub(crate) fn run() -> Result<(), Failed> {
-    let (_server, site) = start()?;
+pub fn run(site: impl Site) -> Result<(), Failed> {
     finish(async {
         let backend = Arc::new(site.open(None).await?);
         let timers = Timers::start(Arc::clone(&backend), TimerOptions::default());
