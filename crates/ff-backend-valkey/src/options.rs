@@ -12,7 +12,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 const SHAPE: &str = "It looks like redis://user:password@host:6379/0; add ?cluster=true for a cluster";
 
 /// Slots that a new deployment on a cluster uses, unless told otherwise.
-const SHARDS_OF_CLUSTER: u16 = 48;
+const SHARDS_OF_CLUSTER: u16 = 24;
 
 /// The most shards there can be: more than a cluster has use for.
 const SHARDS_MAX: u16 = 1_024;
@@ -132,7 +132,7 @@ impl ValkeyOptions {
         Ok(self)
     }
 
-    /// Over how many slots a new deployment spreads, 1 to 1,024; one that exists keeps its number. Without a number it is 1 on a single server and 48
+    /// Over how many slots a new deployment spreads, 1 to 1,024; one that exists keeps its number. Without a number it is 1 on a single server and 24
     /// on a cluster. With 1 all work is on one primary, and every queue is in strict order of priority. With more, an operation that looks at a
     /// whole lane asks all of them, and those of different slots may overtake each other.
     #[must_use]

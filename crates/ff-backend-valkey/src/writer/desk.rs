@@ -109,7 +109,16 @@ impl Desk {
         if !plan.writes() && (is_of_one_moment || !plan.depends()) {
             return answer(round.group, &Ok(()));
         }
+        self.point_out(&plan).await;
         self.send(plan, round, place);
+    }
+
+    /// Tells where there will be work before there is. Who has one shard need not be told.
+    async fn point_out(&self, plan: &Plan) {
+        let Shared { link, layout, signposts, .. } = &*self.shared;
+        if layout.count() > 1 {
+            signposts.put_up(link, layout, self.shard, plan.entered().cloned().collect()).await;
+        }
     }
 
     async fn decide(&self, round: &mut Round) -> Result<Outcome> {

@@ -24,6 +24,7 @@ use crate::connection::Link;
 use crate::error::Trouble;
 use crate::news::Herald;
 use crate::options::Replicas;
+use crate::signposts::Signposts;
 use cache::Cache;
 use desk::Desk;
 use plan::News;
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) clock: StoreClock,
     pub(crate) memory: Arc<Cache>,
+    pub(crate) signposts: Signposts,
     pub(crate) topics: Arc<Topics>,
     pub(crate) herald: Herald,
     pub(crate) process: Uuid,
