@@ -59,7 +59,8 @@ async fn take_all(process: &ValkeyBackend) -> usize {
 /// Calls of functions that all primaries have counted.
 fn calls(cluster: &ValkeyCluster) -> u64 {
     let count = |line: &str| -> Option<u64> {
-        let rest = line.strip_prefix("cmdstat_fcall_ro:calls=").or_else(|| line.strip_prefix("cmdstat_fcall:calls="))?;
+        let rest =
+            line.strip_prefix("cmdstat_fcall_ro:calls=").or_else(|| line.strip_prefix("cmdstat_fcall:calls="))?;
         rest.split(',').next()?.parse().ok()
     };
     let stats = cluster.nodes().iter().map(|node| node.ask(&["INFO", "commandstats"]).unwrap());
