@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use super::cache::{Cache, Row};
 use super::heads::Heads;
-use crate::address::{Layout, Shard, stored_key};
+use crate::address::{Layout, Shard, beside, stored_key};
 use crate::connection::Link;
 use crate::error::Trouble;
 use crate::indexes;
@@ -233,9 +233,9 @@ impl Batch {
         if matches!(index, Index::ClassesOfLane(_)) {
             return self.classes(index, bounds).await;
         }
-        let bring = if matches!(index, Index::Eligible(..)) { Bring::Beside } else { Bring::Records };
+        let bring = self.brought_with(index);
         if bounds.reverse {
-            return Ok(self.page(index, bounds, bring).await?.entered.clone());
+            return Ok(self.page(index, bounds, Bring::Records).await?.entered.clone());
         }
         let from = (index.clone(), bounds.after.clone(), bounds.until.clone());
         loop {
@@ -256,8 +256,30 @@ impl Batch {
             let limit = bounds.limit.saturating_mul(self.seekers.max(1)).min(bounds.limit.max(HEADS_MAX));
             let wider = Bounds { after, limit, ..bounds.clone() };
             let page = self.page(index, &wider, bring).await?;
+            if bring == Bring::Nothing {
+                self.recall(&page.entered).await?;
+            }
             self.lock().heads.entry(from.clone()).or_default().extend(&page.entered, limit);
         }
+    }
+
+    /// What comes along with the head of a list. Executions that wait are mostly known to the process that created them.
+    fn brought_with(&self, index: &Index) -> Bring {
+        match (&self.memory, index) {
+            (Some(memory), Index::Eligible(..)) if !memory.expects_strangers() => Bring::Nothing,
+            (_, Index::Eligible(..)) => Bring::Beside,
+            _ => Bring::Records,
+        }
+    }
+
+    /// Remembers executions and what stands beside them; reads what is not known.
+    async fn recall(&self, entered: &[Entered]) -> Result<()> {
+        let ids: Vec<ExecutionId> = entered.iter().filter_map(|entered| entered.key.execution_id()).collect();
+        if let Some(memory) = &self.memory {
+            let strangers = ids.iter().filter(|id| memory.get(&Key::execution(**id)).is_none()).count();
+            memory.note_strangers(strangers, ids.len());
+        }
+        self.know(ids.into_iter().flat_map(|id| [Key::execution(id)].into_iter().chain(beside(id)))).await
     }
 
     /// Whether anybody waits for a read.

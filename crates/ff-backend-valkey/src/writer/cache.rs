@@ -1,6 +1,7 @@
 //! Records that were read or written lately. What is here may be old: whoever decides on it has the commit make sure that it is not.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ff_core::ids::ExecutionId;
 use ff_engine::index::{Bounds, Index};
@@ -13,6 +14,9 @@ use crate::tables::record::Stored;
 /// Bytes of a record that is worth remembering.
 const BYTES_MAX: usize = 4_096;
 
+/// For how many looks at queues those who stand there are taken for strangers, after most of them were.
+const STRANGE_LOOKS: u32 = 32;
+
 /// What a key holds; none for one that holds nothing.
 pub(crate) type Row = Option<Arc<Stored>>;
 
@@ -24,6 +28,8 @@ pub(crate) struct Cache {
     pages: Recent<(Index, Bounds), Arc<Page>>,
     /// Executions that this process created: what it does not know of them is likely not to be there.
     born: Recent<ExecutionId, ()>,
+    /// For how many looks at queues it is expected that others created what stands there.
+    strange_looks: AtomicU32,
 }
 
 impl Cache {
@@ -49,6 +55,19 @@ impl Cache {
 
     pub(crate) fn forget_page(&self, part: &(Index, Bounds)) {
         self.pages.forget(part);
+    }
+
+    /// Whether those at the heads of queues are likely to be unknown.
+    pub(crate) fn expects_strangers(&self) -> bool {
+        let one_less = |looks: u32| looks.checked_sub(1);
+        self.strange_looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    }
+
+    /// So many of those at the head of a queue were unknown.
+    pub(crate) fn note_strangers(&self, strangers: usize, all: usize) {
+        if strangers * 2 > all {
+            self.strange_looks.store(STRANGE_LOOKS, Ordering::Relaxed);
+        }
     }
 
     /// An execution was created.
