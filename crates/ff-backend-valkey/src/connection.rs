@@ -45,7 +45,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) async fn connect(options: &ValkeyOptions) -> Result<Self> {
         let way = if options.is_cluster { cluster(options).await } else { one(options).await };
-        way.map(|way| Self { way }).map_err(|error| explain_connecting(options.target(), &error))
+        way.map(|way| Self { way }).map_err(|error| explain_connecting(options, &error))
     }
 
     /// Sends a command once. It is on its way when the future was polled for the first time.
@@ -170,11 +170,14 @@ async fn one(options: &ValkeyOptions) -> RedisResult<Way> {
 }
 
 async fn cluster(options: &ValkeyOptions) -> RedisResult<Way> {
-    let client = ClusterClientBuilder::new(options.nodes.clone())
+    let mut builder = ClusterClientBuilder::new(options.nodes.clone())
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(ANSWER_TIMEOUT)
-        .retries(REDIRECTIONS)
-        .build()?;
+        .retries(REDIRECTIONS);
+    if let Some(certificates) = &options.certificates {
+        builder = builder.certs(certificates.clone());
+    }
+    let client = builder.build()?;
     client.get_async_connection().await.map(Way::Cluster)
 }
 

@@ -6,13 +6,20 @@ use ff_core::EngineError;
 use ff_core::error::ValidationKind;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use crate::options::ValkeyOptions;
+
 /// A failure of the server or of the way to it, explained.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "no connection to {target}: {told}. Check that the server runs and can be reached from here, then try again"
+        "no connection to {target}: {told}. Check that the server runs and can be reached from here, and that it {expects}, then try again"
     )]
-    Unreachable { target: String, told: String },
+    Unreachable { target: String, told: String, expects: &'static str },
+    #[error(
+        "no encrypted connection to {target}: {told}. Check that the certificate of the server is for this host and that its authority is trusted \
+         here, or name that (ca=<file>); show a certificate if the server asks for one (cert=<file>&key=<file>)"
+    )]
+    Insecure { target: String, told: String },
     #[error("the server does not let us in to {target}: {told}. Check user and password")]
     Unwelcome { target: String, told: String },
     #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
@@ -56,7 +63,8 @@ impl Trouble {
             | Self::OutOfMemory(_)
             | Self::DiskFull(_)
             | Self::TooFewReplicas { .. } => true,
-            Self::Unwelcome { .. }
+            Self::Insecure { .. }
+            | Self::Unwelcome { .. }
             | Self::Denied(_)
             | Self::TooOld { .. }
             | Self::Evicts { .. }
@@ -90,14 +98,27 @@ pub(crate) fn explain(error: &RedisError) -> EngineError {
 }
 
 /// What went wrong with the first connection.
-pub(crate) fn explain_connecting(target: String, error: &RedisError) -> EngineError {
-    let told = error.to_string();
+pub(crate) fn explain_connecting(options: &ValkeyOptions, error: &RedisError) -> EngineError {
+    let (target, told) = (options.target(), error.to_string());
     let trouble = match error.kind() {
         ErrorKind::AuthenticationFailed => Trouble::Unwelcome { target, told },
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Trouble::Unwelcome { target, told },
-        _ => Trouble::Unreachable { target, told },
+        _ if is_about_trust(&told) => Trouble::Insecure { target, told },
+        _ if options.is_encrypted() => {
+            Trouble::Unreachable { target, told, expects: "expects encryption on this port (else write redis://)" }
+        }
+        _ => {
+            Trouble::Unreachable { target, told, expects: "expects no encryption on this port (else write rediss://)" }
+        }
     };
     trouble.into()
+}
+
+/// Whether one side does not take what the other one shows. The driver keeps only the words of that.
+fn is_about_trust(told: &str) -> bool {
+    ["peer certificate", "fatal alert", "peer is incompatible", "TLS parameters"]
+        .iter()
+        .any(|words| told.contains(words))
 }
 
 /// Whether the same command may well do better in a moment.

@@ -14,6 +14,7 @@ mod options;
 mod schema;
 mod store;
 mod tables;
+mod tls;
 mod writer;
 
 pub use options::{KeyPrefix, ValkeyOptions};

@@ -33,7 +33,6 @@ const STORE_DIFFERENCES: [siblings::Difference; 45] = [
         "tables/created.rs",
         "a table that keeps creation out of rows that change often; SQLite updates only the indexes that change",
     ),
-    postgres("tls.rs", "encryption of connections; a file has none"),
     postgres("value.rs", "parameters in the types of Postgres; SQLite takes values as they come"),
     postgres("view.rs", "reads at one moment on a connection of the pool; SQLite has threads for that, in readers.rs"),
     postgres(
@@ -70,6 +69,7 @@ const STORE_DIFFERENCES: [siblings::Difference; 45] = [
         "what of the server holds a record, and in which version; SQLite has one writer at a time and no versions",
     ),
     servers("news.rs", "notifications between processes through the server; a file has no such channel"),
+    servers("tls.rs", "encryption of connections; a file has none"),
     servers(
         "writer/cache.rs",
         "records with versions that may be old; SQLite's writer forgets its own when somebody else writes",
