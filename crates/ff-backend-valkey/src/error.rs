@@ -38,9 +38,15 @@ pub(crate) enum Trouble {
     )]
     TooFewReplicas { asked: u32, had: i64 },
     #[error(
-        "this user may not do that: {0}. Allow it the keys, the channel and the functions of this deployment (ACL SETUSER)"
+        "this user may not do that: {0}. Allow it (ACL SETUSER) the keys, the channel and the commands that ValkeyOptions::access_rules tells"
     )]
     Denied(String),
+    #[error("the server wants to know who we are: {0}. Write user and password into the URL")]
+    Unnamed(String),
+    #[error("{target} is a node of a cluster. Add cluster=true to its URL")]
+    OfCluster { target: String },
+    #[error("{target} is a server by itself, and no node of a cluster. Leave cluster=true out of its URL")]
+    Alone { target: String },
     #[error("{target} is {what}, and this store needs Valkey 7.2 or Redis 7.0 at least. Use a newer server")]
     TooOld { target: String, what: String },
     #[error(
@@ -66,6 +72,9 @@ impl Trouble {
             Self::Insecure { .. }
             | Self::Unwelcome { .. }
             | Self::Denied(_)
+            | Self::Unnamed(_)
+            | Self::OfCluster { .. }
+            | Self::Alone { .. }
             | Self::TooOld { .. }
             | Self::Evicts { .. }
             | Self::Refused(_)
@@ -90,6 +99,9 @@ pub(crate) fn explain(error: &RedisError) -> EngineError {
         _ => match error.code() {
             Some("OOM") => Trouble::OutOfMemory(told),
             Some("MISCONF") => Trouble::DiskFull(told),
+            Some("NOAUTH") => Trouble::Unnamed(told),
+            // What functions may do is said in other words.
+            _ if told.contains("ACL failure in script") => Trouble::Denied(told),
             _ if told.contains("OOM command not allowed") => Trouble::OutOfMemory(told),
             _ => Trouble::Refused(told),
         },
@@ -103,6 +115,9 @@ pub(crate) fn explain_connecting(options: &ValkeyOptions, error: &RedisError) ->
     let trouble = match error.kind() {
         ErrorKind::AuthenticationFailed => Trouble::Unwelcome { target, told },
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Trouble::Unwelcome { target, told },
+        // Of what the nodes of a cluster answer, the driver keeps only the words.
+        _ if told.contains("AuthenticationFailed") => Trouble::Unwelcome { target, told },
+        _ if told.contains("cluster support disabled") => Trouble::Alone { target },
         _ if is_about_trust(&told) => Trouble::Insecure { target, told },
         _ if options.is_encrypted() => {
             Trouble::Unreachable { target, told, expects: "expects encryption on this port (else write redis://)" }

@@ -20,6 +20,11 @@ const SHARDS_OF_CLUSTER: u16 = 48;
 /// The most shards there can be: more than a cluster has use for.
 const SHARDS_MAX: u16 = 1_024;
 
+/// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas and databases with a number.
+const COMMANDS: &str = "+info +function|load +fcall +fcall_ro +subscribe +publish +time +hsetnx +hmget +get +mget +set +mset +unlink +exists \
+                        +zadd +zrem +zrange +zcard +zscan +zmscore +xadd +xrange +xdel +scan \
+                        +cluster|slots +ping +asking +wait +select";
+
 /// What all keys of a deployment begin with, so that several of them share a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPrefix(String);
@@ -239,6 +244,22 @@ impl ValkeyOptions {
     pub const fn fast_paths(mut self, on: bool) -> Self {
         self.fast_paths = on;
         self
+    }
+
+    /// What a user needs at least to use this deployment, as rules of an access list: its keys, its channel, and the commands that a store and
+    /// its functions run.
+    ///
+    /// ```
+    /// let options = ff_backend_valkey::ValkeyOptions::new("redis://host?prefix=jobs")?;
+    /// println!("ACL SETUSER anna on >password {}", options.access_rules());
+    /// # Ok::<(), ff_core::EngineError>(())
+    /// ```
+    ///
+    /// Names of foreign keys can be seen by such a user (`SCAN`), what they hold cannot.
+    #[must_use]
+    pub fn access_rules(&self) -> String {
+        let prefix = self.prefix.as_str();
+        format!("~{{{prefix}}}* ~{{{prefix}:*}}* &{{{prefix}}}news {COMMANDS}")
     }
 
     /// What all keys begin with.

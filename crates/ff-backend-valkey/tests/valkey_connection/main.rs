@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
 mod encryption;
+mod refusals;
+mod rights;
 
 use std::sync::Arc;
 
