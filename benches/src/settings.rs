@@ -83,6 +83,8 @@ pub enum StoreKind {
     Postgres,
     /// A server of its own, started for the run, that writes to disk every second.
     Valkey,
+    /// A cluster of three such servers; has no yardstick.
+    ValkeyCluster,
 }
 
 /// When SQLite waits for the disk.

@@ -4,6 +4,7 @@ pub mod memory;
 mod postgres;
 mod sqlite;
 mod valkey;
+mod valkey_cluster;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -111,5 +112,6 @@ pub async fn subject(options: &Options) -> Result<Box<dyn Subject>> {
         StoreKind::Sqlite => Box::new(sqlite::Sqlite::new(options)?),
         StoreKind::Postgres => Box::new(postgres::Postgres::start(options).await?),
         StoreKind::Valkey => Box::new(valkey::Valkey::start(options).await?),
+        StoreKind::ValkeyCluster => Box::new(valkey_cluster::ValkeyCluster::start(options).await?),
     })
 }

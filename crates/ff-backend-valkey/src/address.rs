@@ -29,8 +29,8 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(prefix: KeyPrefix, shards: u16) -> Self {
-        let tag = |number| format!("{{{}:{number}}}", prefix.as_str()).into_bytes();
-        Self { tags: (0..shards.max(1)).map(tag).collect(), prefix }
+        let shards = shards.max(1);
+        Self { tags: (0..shards).map(|number| tag(&prefix, number, shards)).collect(), prefix }
     }
 
     /// Where it is noted how a deployment is laid out.
@@ -41,6 +41,11 @@ impl Layout {
     /// Where processes tell each other what happened.
     pub(crate) fn channel(&self) -> String {
         format!("{{{}}}news", self.prefix.as_str())
+    }
+
+    /// Where the signs of a queue are: all in one slot, so that those of many are read at once.
+    pub(crate) fn signs(&self, index: &Index) -> Vec<u8> {
+        [format!("{{{}}}s", self.prefix.as_str()).as_bytes(), &encode_index(index)].concat()
     }
 
     pub(crate) fn shards(&self) -> impl Iterator<Item = Shard> + use<> {
@@ -82,8 +87,7 @@ impl Layout {
 
     /// The slot of a cluster that a shard lies in: that of the text between the braces of its tag.
     pub(crate) fn slot(&self, shard: Shard) -> u16 {
-        let tag = self.tag(shard);
-        CRC16.checksum(&tag[1..tag.len() - 1]) % SLOTS
+        slot_of(self.tag(shard))
     }
 
     /// What the keys of a shard's records begin with.
@@ -125,6 +129,21 @@ impl Layout {
     pub(crate) fn sender(&self, shard: Shard, sender: &[u8]) -> Vec<u8> {
         self.key(shard, b'c', sender)
     }
+}
+
+/// The slot of a cluster that keys with a tag lie in: that of the text between its braces.
+fn slot_of(tag: &[u8]) -> u16 {
+    CRC16.checksum(&tag[1..tag.len() - 1]) % SLOTS
+}
+
+/// What the keys of a shard begin with. Clusters deal slots in stretches, so shards lie at even distances: the first tag is taken that is well
+/// within the shard's stretch.
+fn tag(prefix: &KeyPrefix, number: u16, shards: u16) -> Vec<u8> {
+    let place = |quarters: u32| (u32::from(number) * 4 + quarters) * u32::from(SLOTS) / (u32::from(shards) * 4);
+    let stretch = place(1)..=place(3);
+    let tags = (0_u32..).map(|try_| format!("{{{}:{number}:{try_}}}", prefix.as_str()).into_bytes());
+    let is_within = |tag: &Vec<u8>| shards == 1 || stretch.contains(&u32::from(slot_of(tag)));
+    tags.into_iter().find(is_within).unwrap_or_default()
 }
 
 /// The partition that all records of an index live in, if it is one.
@@ -191,8 +210,22 @@ mod tests {
         let layout = Layout::new(KeyPrefix::default(), 4);
         let id = ExecutionId::new(6, Uuid::from_u128(9));
         let record = layout.record(&Key::execution(id));
-        assert!(record.starts_with(b"{ff:2}r"), "{record:?}");
+        let tag = layout.tag(Shard(2));
+        assert!(record.starts_with(&[tag, b"r"].concat()), "{record:?}");
         let list = layout.list(layout.shard_of(id.partition()), &Index::ExecutionsIn(id.partition()));
-        assert!(list.starts_with(b"{ff:2}i"), "{list:?}");
+        assert!(list.starts_with(&[tag, b"i"].concat()), "{list:?}");
+    }
+
+    #[test]
+    fn primaries_get_as_many_shards_when_slots_are_dealt_evenly() {
+        let layout = Layout::new(KeyPrefix::default(), 24);
+        for primaries in [1_u16, 2, 3, 4, 6, 8, 12] {
+            let mut shards = vec![0; usize::from(primaries)];
+            for shard in layout.shards() {
+                let owner = u32::from(layout.slot(shard)) * u32::from(primaries) / u32::from(SLOTS);
+                shards[owner as usize] += 1;
+            }
+            assert_eq!(shards, vec![24 / primaries; usize::from(primaries)]);
+        }
     }
 }

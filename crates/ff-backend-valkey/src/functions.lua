@@ -199,7 +199,29 @@ local function trim(keys, args)
   return count
 end
 
+-- Says that a shard may hold something of queues from now on. KEYS: the signs of these queues. ARGV: the number of the shard.
+local function put_up(keys, args)
+  for i = 1, #keys do redis.call('ZADD', keys[i], now(), args[1]) end
+end
+
+-- Reads the signs of queues. KEYS: the signs. Answers the time, and for each queue its shards, each with the time of its sign.
+local function signs(keys, args)
+  local out = {}
+  for i = 1, #keys do out[i] = redis.call('ZRANGE', keys[i], 0, -1, 'WITHSCORES') end
+  return { now(), out }
+end
+
+-- Takes signs of a queue down that are as they were read. KEYS: the signs. ARGV: shards, each with the time of its sign.
+local function take_down(keys, args)
+  for i = 1, #args, 2 do
+    if redis.call('ZSCORE', keys[1], args[i]) == args[i + 1] then redis.call('ZREM', keys[1], args[i]) end
+  end
+end
+
 redis.register_function { function_name = 'LIBRARY_look', callback = look, flags = { 'no-writes' } }
 redis.register_function { function_name = 'LIBRARY_events', callback = events, flags = { 'no-writes' } }
+redis.register_function { function_name = 'LIBRARY_signs', callback = signs, flags = { 'no-writes' } }
 redis.register_function('LIBRARY_commit', commit)
 redis.register_function('LIBRARY_trim', trim)
+redis.register_function('LIBRARY_put_up', put_up)
+redis.register_function('LIBRARY_take_down', take_down)

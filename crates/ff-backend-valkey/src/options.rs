@@ -15,7 +15,7 @@ use crate::tls::{ClientCertificate, Tls};
 const SHAPE: &str = "It looks like redis://user:password@host:6379/0; add ?cluster=true for a cluster";
 
 /// Slots that a new deployment on a cluster uses, unless told otherwise.
-const SHARDS_OF_CLUSTER: u16 = 48;
+const SHARDS_OF_CLUSTER: u16 = 24;
 
 /// The most shards there can be: more than a cluster has use for.
 const SHARDS_MAX: u16 = 1_024;
@@ -23,7 +23,7 @@ const SHARDS_MAX: u16 = 1_024;
 /// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas and databases with a number.
 const COMMANDS: &str = "+info +function|load +fcall +fcall_ro +subscribe +publish +time +hsetnx +hmget +get +mget +set +mset +unlink +exists \
                         +zadd +zrem +zrange +zcard +zscan +zmscore +xadd +xrange +xdel +scan \
-                        +cluster|slots +ping +asking +wait +select";
+                        +cluster|slots +zscore +ping +asking +wait +select";
 
 /// What all keys of a deployment begin with, so that several of them share a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ impl ValkeyOptions {
         Ok(self)
     }
 
-    /// Over how many slots a new deployment spreads, 1 to 1,024; one that exists keeps its number. Without a number it is 1 on a single server and 48
+    /// Over how many slots a new deployment spreads, 1 to 1,024; one that exists keeps its number. Without a number it is 1 on a single server and 24
     /// on a cluster. With 1 all work is on one primary, and every queue is in strict order of priority. With more, an operation that looks at a
     /// whole lane asks all of them, and those of different slots may overtake each other.
     #[must_use]

@@ -10,8 +10,7 @@ use ff_core::{Result, TimestampMs};
 use ff_engine::alarms::DueNews;
 use ff_engine::clock::StoreClock;
 use ff_engine::event::{Event, EventPage};
-use ff_engine::hash::HashMap;
-use ff_engine::index::{Bounds, Index, Listed, Position, Topic, merge_listed};
+use ff_engine::index::{Bounds, Index, Listed, Position, Topic};
 use ff_engine::key::{Key, Name};
 use ff_engine::records::Record;
 use ff_engine::store::{Op, Store};
@@ -22,13 +21,14 @@ use uuid::Uuid;
 use crate::address::{Shard, stored_key};
 use crate::connection::Link;
 use crate::indexes;
+use crate::lists;
 use crate::maintenance;
 use crate::news::{Herald, Messengers};
 use crate::options::ValkeyOptions;
 use crate::schema;
+use crate::signposts::Signposts;
 use crate::tables::event::{Extent, Places};
-use crate::tables::record::Stored;
-use crate::tables::{Bring, Entered, Look, Page, Seen, event, number};
+use crate::tables::{Bring, Look, Seen, event, number};
 use crate::tls;
 use crate::writer::{Shared, Writer};
 
@@ -63,6 +63,7 @@ impl ValkeyStore {
         let shared = Arc::new(Shared {
             clock: StoreClock::new(options.clock.clone(), time),
             memory: Arc::default(),
+            signposts: Signposts::default(),
             topics: Arc::default(),
             herald: Herald::new(process),
             process,
@@ -94,38 +95,6 @@ impl ValkeyStore {
         let seen = look.read(link.ask(&look.command_at(layout, shard)).await?)?;
         clock.observe(seen.time.0);
         Ok(seen)
-    }
-
-    /// A part of an index in each of the shards that it stands in.
-    async fn pages(&self, index: &Index, bounds: &Bounds, bring: Bring) -> Result<Vec<Page>> {
-        let part = |shard| async move {
-            let unlisted = indexes::unlisted(index);
-            let keys = unlisted.iter().map(|(_, key)| key.clone()).collect();
-            let look = Look { keys, pages: vec![(index.clone(), bounds.clone(), bring)] };
-            let mut seen = self.look(shard, &look).await?;
-            let mut page = seen.pages.pop().unwrap_or_default();
-            if let (Some((position, key)), Some(Some(stored))) = (unlisted, seen.records.pop()) {
-                page.records.push((key.clone(), Some(stored)));
-                page.add_unlisted(Entered { position, key }, bounds);
-            }
-            Ok(page)
-        };
-        try_join_all(self.shared.layout.shards_of(index).into_iter().map(part)).await
-    }
-
-    async fn listed(&self, index: &Index, bounds: &Bounds) -> Result<Vec<Listed>> {
-        let mut lists = Vec::new();
-        for page in self.pages(index, bounds, Bring::Records).await? {
-            let mut records: HashMap<Key, Option<Stored>> = page.records.into_iter().collect();
-            let mut listed = Vec::with_capacity(page.entered.len());
-            for Entered { position, key } in page.entered {
-                if let Some(Stored { record, .. }) = records.remove(&key).flatten() {
-                    listed.push(Listed { index: index.clone(), position, record: record? });
-                }
-            }
-            lists.push(listed);
-        }
-        Ok(merge_listed(lists, bounds))
     }
 
     /// What is left of the log of each shard, and what stands in it behind a reader's place.
@@ -175,17 +144,11 @@ impl Store for ValkeyStore {
     }
 
     async fn list(&self, indexes: &[Index], bounds: &Bounds) -> Result<Vec<Listed>> {
-        let lists = try_join_all(indexes.iter().map(|index| self.listed(index, bounds))).await?;
-        Ok(merge_listed(lists, bounds))
+        lists::records(self, indexes, bounds).await
     }
 
     async fn keys(&self, index: &Index, bounds: &Bounds) -> Result<Vec<(Position, Key)>> {
-        let pages = self.pages(index, bounds, Bring::Nothing).await?;
-        let mut keys: Vec<_> =
-            pages.into_iter().flat_map(|page| page.entered).map(|at| (at.position, at.key)).collect();
-        keys.sort_by(|(a, _), (b, _)| if bounds.reverse { b.cmp(a) } else { a.cmp(b) });
-        keys.truncate(bounds.limit);
-        Ok(keys)
+        lists::keys(self, index, bounds).await
     }
 
     async fn lowest(&self, indexes: &[Index], above: Option<i64>) -> Result<Option<i64>> {

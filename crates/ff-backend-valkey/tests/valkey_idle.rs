@@ -21,7 +21,7 @@ const WORKERS: usize = 5;
 const PER_SECOND_MAX: u64 = 10;
 
 /// Commands that it may cost each primary of a cluster: whoever looks at a whole lane there looks at all shards.
-const PER_SECOND_OF_CLUSTER_MAX: u64 = 50;
+const PER_SECOND_OF_CLUSTER_MAX: u64 = 25;
 
 /// Everything that is done again and again is done at least once within it: heartbeats, polls, and looks that no news call for.
 const WINDOW: Duration = Duration::from_secs(30);

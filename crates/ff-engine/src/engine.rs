@@ -16,6 +16,7 @@ use crate::neighbourhood::Neighbourhood;
 use crate::ops::workers::pulse::Pulse;
 use crate::records::{Deployment, KeyringRecord};
 use crate::scheduler::coverage::Hands;
+use crate::scheduler::dealing::Dealer;
 use crate::scheduler::turnstile::Turnstile;
 use crate::store::{Op, Store, Tx};
 use crate::timers::Poison;
@@ -102,6 +103,7 @@ pub struct Engine<S> {
     pub(crate) neighbourhood: Neighbourhood,
     pub(crate) hands: Hands,
     pub(crate) turnstile: Turnstile,
+    pub(crate) dealer: Dealer,
     pub(crate) pulse: Pulse,
     seal_key: OnceLock<SealKey>,
 }
@@ -121,6 +123,7 @@ impl<S: Store> Engine<S> {
             neighbourhood: Neighbourhood::default(),
             hands: Hands::default(),
             turnstile: Turnstile::default(),
+            dealer: Dealer::default(),
             pulse: Pulse::default(),
             settings,
             seal_key: OnceLock::new(),

@@ -42,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Desk {
     shared: Arc<Shared>,
     shard: Shard,
+    /// Which one of the shard.
+    number: u8,
     queue: Arc<Queue>,
     commits: AtomicU64,
 }
@@ -73,8 +75,8 @@ impl Drop for Place {
 }
 
 impl Desk {
-    pub(super) fn new(shared: Arc<Shared>, shard: Shard, queue: Arc<Queue>) -> Self {
-        Self { shared, shard, queue, commits: AtomicU64::new(1) }
+    pub(super) fn new(shared: Arc<Shared>, shard: Shard, number: u8, queue: Arc<Queue>) -> Self {
+        Self { shared, shard, number, queue, commits: AtomicU64::new(1) }
     }
 
     /// Serves what comes, for as long as the writer lives.
@@ -109,7 +111,16 @@ impl Desk {
         if !plan.writes() && (is_of_one_moment || !plan.depends()) {
             return answer(round.group, &Ok(()));
         }
+        self.point_out(&plan).await;
         self.send(plan, round, place);
+    }
+
+    /// Tells where there will be work before there is. Who has one shard need not be told.
+    async fn point_out(&self, plan: &Plan) {
+        let Shared { link, layout, signposts, .. } = &*self.shared;
+        if layout.count() > 1 {
+            signposts.put_up(link, layout, self.shard, plan.entered().cloned().collect()).await;
+        }
     }
 
     async fn decide(&self, round: &mut Round) -> Result<Outcome> {
@@ -184,7 +195,7 @@ impl Desk {
     fn send(&self, mut plan: Plan, round: Round, place: Place) {
         let (shared, queue, shard) = (Arc::clone(&self.shared), Arc::clone(&self.queue), self.shard);
         let number = self.commits.fetch_add(1, Ordering::Relaxed);
-        let name = [&shared.process.as_bytes()[..], &[place.number]].concat();
+        let name = [&shared.process.as_bytes()[..], &[self.number, place.number]].concat();
         let sender = Sender { name: &name, number, message: shared.herald.message(&plan.news) };
         let command = plan.command(&shared.layout, self.shard, &sender);
         for (key, row) in std::mem::take(&mut plan.after) {

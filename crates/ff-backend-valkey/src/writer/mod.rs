@@ -24,11 +24,12 @@ use crate::connection::Link;
 use crate::error::Trouble;
 use crate::news::Herald;
 use crate::options::Replicas;
+use crate::signposts::Signposts;
 use cache::Cache;
 use desk::Desk;
 use plan::News;
 use queue::Queue;
-use work::Transaction;
+use work::{Transaction, Work};
 
 /// What all desks of a process share.
 pub(crate) struct Shared {
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) clock: StoreClock,
     pub(crate) memory: Arc<Cache>,
+    pub(crate) signposts: Signposts,
     pub(crate) topics: Arc<Topics>,
     pub(crate) herald: Herald,
     pub(crate) process: Uuid,
@@ -54,9 +56,10 @@ impl Shared {
     }
 }
 
-/// The desks, one for each shard.
+/// The desks, two for each shard: those that look for work have to read what the commits before them left, the others hardly ever read and
+/// need not wait for that.
 pub(crate) struct Writer {
-    queues: Vec<Arc<Queue>>,
+    queues: Vec<[Arc<Queue>; 2]>,
     layout: Layout,
     /// Ended with the writer.
     _tasks: JoinSet<()>,
@@ -65,12 +68,12 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn start(shared: &Arc<Shared>) -> Self {
         let mut tasks = JoinSet::new();
-        let desk = |shard: Shard| {
+        let mut desk = |shard: Shard, number: u8| {
             let queue = Arc::<Queue>::default();
-            tasks.spawn(Desk::new(Arc::clone(shared), shard, Arc::clone(&queue)).serve());
+            tasks.spawn(Desk::new(Arc::clone(shared), shard, number, Arc::clone(&queue)).serve());
             queue
         };
-        let queues = shared.layout.shards().map(desk).collect();
+        let queues = shared.layout.shards().map(|shard| [desk(shard, 0), desk(shard, 1)]).collect();
         Self { queues, layout: shared.layout.clone(), _tasks: tasks }
     }
 
@@ -78,7 +81,9 @@ impl Writer {
     pub(crate) async fn transact<O: Op>(&self, op: Arc<O>) -> Result<O::Out> {
         let (reply, answer) = oneshot::channel();
         let shard = self.layout.shard_of(op.home());
-        self.queues[usize::from(shard.0)].push(Box::new(Transaction::new(op, reply)));
+        let transaction = Transaction::new(op, reply);
+        let desk = usize::from(transaction.seeks());
+        self.queues[usize::from(shard.0)][desk].push(Box::new(transaction));
         match answer.await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => std::panic::resume_unwind(panic),

@@ -201,6 +201,11 @@ impl Plan {
         records.chain(self.ranges.iter().map(|(key, ..)| key))
     }
 
+    /// The lists that records enter.
+    pub(super) fn entered(&self) -> impl Iterator<Item = &Index> {
+        self.entered.keys()
+    }
+
     /// Parts of lists that the decisions depend on.
     pub(super) fn parts(&self) -> impl Iterator<Item = (Index, Bounds)> {
         self.ranges.iter().map(|(_, bounds, index, _)| (index.clone(), bounds.clone()))

@@ -1,5 +1,4 @@
-//! What waits to be decided. Those that look for work have to read what the commits before them left, the others hardly ever read: they take
-//! turns, so that the server has something to do while a group is decided.
+//! What waits to be decided.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,10 +33,7 @@ impl Round {
 
 #[derive(Default)]
 struct State {
-    /// Those that look for work, and the others.
-    waiting: [VecDeque<Box<dyn Work>>; 2],
-    /// Whose turn it is.
-    turn: usize,
+    waiting: VecDeque<Box<dyn Work>>,
     /// To be tried again.
     failed: VecDeque<Round>,
 }
@@ -54,8 +50,7 @@ impl Queue {
     }
 
     pub(super) fn push(&self, work: Box<dyn Work>) {
-        let side = usize::from(!work.seeks());
-        self.lock().waiting[side].push_back(work);
+        self.lock().waiting.push_back(work);
         self.news.notify_one();
     }
 
@@ -90,21 +85,14 @@ impl Queue {
         if let Some(round) = state.failed.pop_front() {
             return Some(round);
         }
-        for _ in 0..state.waiting.len() {
-            let side = state.turn;
-            state.turn = (side + 1) % state.waiting.len();
-            let mut group = Group::new();
-            while group.len() < GROUP_MAX
-                && let Some(work) = state.waiting[side].pop_front()
-            {
-                if work.is_wanted() {
-                    group.push(work);
-                }
-            }
-            if !group.is_empty() {
-                return Some(Round::new(group));
+        let mut group = Group::new();
+        while group.len() < GROUP_MAX
+            && let Some(work) = state.waiting.pop_front()
+        {
+            if work.is_wanted() {
+                group.push(work);
             }
         }
-        None
+        (!group.is_empty()).then(|| Round::new(group))
     }
 }

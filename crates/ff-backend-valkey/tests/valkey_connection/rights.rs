@@ -22,7 +22,7 @@ use ff_test_servers::valkey::{ValkeyCluster, ValkeyServer, ValkeyServerOptions};
 use crate::{refusal, start, works};
 
 /// Commands that only some deployments need.
-const FOR_SOME: [&str; 5] = ["cluster|slots", "ping", "asking", "wait", "select"];
+const FOR_SOME: [&str; 6] = ["cluster|slots", "zscore", "ping", "asking", "wait", "select"];
 
 /// Everything there can be.
 const ALWAYS: TimestampMs = TimestampMs(i64::MAX);

@@ -70,36 +70,40 @@ fn deployments_on_one_cluster_see_nothing_of_each_other() {
     deployments_do_not_meet(CLUSTER_OF_SHARDS);
 }
 
-/// The number in the hash tag of a key, and what follows the tag; none for what is about the deployment as a whole.
-fn tag<'k>(prefix: &str, key: &'k [u8]) -> Option<(u16, &'k [u8])> {
-    let rest = key.strip_prefix(b"{").and_then(|rest| rest.strip_prefix(prefix.as_bytes()));
-    let rest = rest.unwrap_or_else(|| panic!("{:?} is not ours", String::from_utf8_lossy(key)));
-    let rest = rest.strip_prefix(b":")?;
-    let end = rest.iter().position(|byte| *byte == b'}').unwrap();
-    Some((std::str::from_utf8(&rest[..end]).unwrap().parse().unwrap(), &rest[end + 1..]))
+/// The text in the hash tag of a key, the number of the shard that it names, if any, and what follows the tag.
+fn tag<'k>(prefix: &str, key: &'k [u8]) -> (String, Option<u16>, &'k [u8]) {
+    let foreign = || panic!("{:?} is not ours", String::from_utf8_lossy(key));
+    let end = key.iter().position(|byte| *byte == b'}').unwrap_or_else(foreign);
+    let tag = String::from_utf8(key[1..end].to_vec()).unwrap();
+    let names = tag.strip_prefix(prefix).unwrap_or_else(|| panic!("{tag:?} does not begin with the prefix"));
+    let number = names.strip_prefix(':').map(|names| names.split(':').next().unwrap().parse().unwrap());
+    (tag, number, &key[end + 1..])
 }
 
-/// What is found on a server.
+/// What is found on the servers.
 #[derive(Default)]
 struct Found {
     /// The shards of each partition that has a record.
     shards: BTreeMap<Partition, BTreeSet<u16>>,
-    /// The servers of each shard.
-    servers: BTreeMap<u16, BTreeSet<u16>>,
+    /// The tags of each shard, and on which servers they are.
+    places: BTreeMap<u16, BTreeSet<(String, u16)>>,
     /// Keys of each sort.
     sorts: BTreeMap<char, usize>,
-    whole: BTreeSet<Vec<u8>>,
+    /// What belongs to no shard: how the deployment is laid out, and signposts.
+    others: BTreeMap<char, BTreeSet<u16>>,
 }
 
 async fn look(prefix: &str, server: &ValkeyServer, found: &mut Found) {
     for key in crate::keys(server).await {
-        let Some((shard, rest)) = tag(prefix, &key) else {
-            found.whole.insert(key);
+        let (tag, shard, rest) = tag(prefix, &key);
+        let sort = char::from(rest[0]);
+        let Some(shard) = shard else {
+            found.others.entry(sort).or_default().insert(server.port());
             continue;
         };
-        found.servers.entry(shard).or_default().insert(server.port());
-        *found.sorts.entry(char::from(rest[0])).or_default() += 1;
-        if rest[0] == b'r' {
+        found.places.entry(shard).or_default().insert((tag, server.port()));
+        *found.sorts.entry(sort).or_default() += 1;
+        if sort == 'r' {
             let record = decode_key(&rest[1..]).unwrap();
             found.shards.entry(record.partition).or_default().insert(shard);
         }
@@ -128,16 +132,18 @@ fn every_key_has_the_prefix_and_the_tag_of_its_partition() {
         }
     });
     println!("{} partitions, keys by sort: {:?}", found.shards.len(), found.sorts);
-    assert_eq!(found.whole, BTreeSet::from([b"{tagged}deployment".to_vec()]));
+    let others: Vec<(char, usize)> = found.others.iter().map(|(sort, servers)| (*sort, servers.len())).collect();
+    assert_eq!(others, [('d', 1), ('s', 1)], "what belongs to no shard is in one slot, too");
     assert!(found.shards.len() > usize::from(SHARDS) && found.sorts.len() >= 5, "too little was done");
     for (partition, shards) in &found.shards {
         let expected = if partition.family() == PartitionFamily::Global { 0 } else { partition.index() % SHARDS };
         assert_eq!(shards, &BTreeSet::from([expected]), "{partition:?}");
     }
-    for (shard, servers) in &found.servers {
-        assert_eq!(servers.len(), 1, "shard {shard} is on several servers");
-        let slot = cluster.nodes()[0].ask(&["CLUSTER", "KEYSLOT", &format!("{{{prefix}:{shard}}}r")]).unwrap();
+    for (shard, places) in &found.places {
+        assert_eq!(places.len(), 1, "shard {shard} is in several slots: {places:?}");
+        let (tag, port) = places.first().unwrap();
+        let slot = cluster.nodes()[0].ask(&["CLUSTER", "KEYSLOT", &format!("{{{tag}}}r")]).unwrap();
         let owner = slot.parse::<usize>().unwrap() * cluster.nodes().len() / 16_384;
-        assert_eq!(servers.first(), Some(&cluster.nodes()[owner].port()), "shard {shard} is in slot {slot}");
+        assert_eq!(*port, cluster.nodes()[owner].port(), "shard {shard} is in slot {slot}");
     }
 }

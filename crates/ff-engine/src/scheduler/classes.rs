@@ -118,7 +118,7 @@ pub(super) async fn walk_round<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>)
     Ok(walk.found())
 }
 
-async fn walked<'a, S: Store>(engine: &Engine<S>, seeker: Seeker<'a>) -> Result<Walk<'a>> {
+pub(super) async fn walked<'a, S: Store>(engine: &Engine<S>, seeker: Seeker<'a>) -> Result<Walk<'a>> {
     let mut walk = Walk::new(seeker);
     while let Some(bounds) = walk.bounds() {
         let page = engine.store.list(&[walk.index()], &bounds).await?;

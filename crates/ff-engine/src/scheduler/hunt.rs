@@ -9,6 +9,7 @@ use ff_core::{Result, TimestampMs};
 use uuid::Uuid;
 
 use super::admission::{Admitted, Denial, admit, withdraw};
+use super::dealing::take_dealt;
 use super::grants::{Holder, live_grant, put_grant};
 use super::ownership::{Owned, cancel_if_owed, end_over_cap, grant_kind, reclaim_cap, take};
 use super::parking::{free_routes, park_behind_gates, park_denied, park_unroutable, parked_routes};
@@ -50,7 +51,7 @@ pub(crate) enum Prize {
 
 impl Prize {
     /// How long an admission waits for it.
-    const fn patience_ms(self) -> u64 {
+    pub(super) const fn patience_ms(self) -> u64 {
         match self {
             Self::Lease { .. } => DIRECT_ADMISSION_MS,
             Self::Grant { ttl_ms } => ttl_ms,
@@ -84,15 +85,18 @@ pub(crate) async fn hunt<S: Store>(
     prize: Prize,
     count: usize,
 ) -> Result<Haul> {
-    if engine.store.spans_partitions() {
-        let Taken { caught, is_partial, is_all_quiet } = take_heads(engine, seeker, holder, prize, count).await?;
-        if !caught.is_empty() || is_all_quiet {
-            if is_partial {
-                // Whatever comes of it, what was taken is taken.
-                drop(Box::pin(look_round(engine, seeker)).await);
-            }
-            return Ok(Haul { caught, is_cut_short: false });
+    let taken = if engine.store.spans_partitions() {
+        take_heads(engine, seeker, holder, prize, count).await
+    } else {
+        Box::pin(take_dealt(engine, seeker, holder, prize, count)).await
+    };
+    let Taken { caught, is_partial, is_all_quiet } = taken?;
+    if !caught.is_empty() || is_all_quiet {
+        if is_partial {
+            // Whatever comes of it, what was taken is taken.
+            drop(Box::pin(look_round(engine, seeker)).await);
         }
+        return Ok(Haul { caught, is_cut_short: false });
     }
     // Apart, so that the short way does not carry room for it.
     Box::pin(hunt_around(engine, seeker, holder, prize, count)).await

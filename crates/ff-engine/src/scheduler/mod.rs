@@ -7,6 +7,7 @@
 pub(crate) mod admission;
 mod classes;
 pub(crate) mod coverage;
+pub(crate) mod dealing;
 pub(crate) mod grants;
 pub(crate) mod hunt;
 pub(crate) mod ownership;

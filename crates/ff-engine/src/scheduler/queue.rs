@@ -159,7 +159,7 @@ pub(super) async fn heads<S: Store>(
     Ok((candidates.into_iter().filter(|execution| !reserved.contains(&execution.id)).collect(), next))
 }
 
-async fn reserved<S: Store>(engine: &Engine<S>, candidates: &[Execution]) -> Result<BTreeSet<ExecutionId>> {
+pub(super) async fn reserved<S: Store>(engine: &Engine<S>, candidates: &[Execution]) -> Result<BTreeSet<ExecutionId>> {
     if candidates.is_empty() {
         return Ok(BTreeSet::new());
     }

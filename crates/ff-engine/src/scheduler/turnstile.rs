@@ -27,7 +27,7 @@ pub(crate) fn old_news() -> News {
 
 /// Everything that decides what somebody may find: whatever one hunter of a group leaves, the next one would leave, too.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Group {
+pub(super) struct Group {
     lane: LaneId,
     capabilities: BTreeSet<String>,
     namespaces: Option<BTreeSet<Namespace>>,
@@ -35,7 +35,7 @@ struct Group {
 }
 
 impl Group {
-    fn of(seeker: Seeker<'_>) -> Self {
+    pub(super) fn of(seeker: Seeker<'_>) -> Self {
         Self {
             lane: seeker.lane.clone(),
             capabilities: seeker.capabilities.clone(),

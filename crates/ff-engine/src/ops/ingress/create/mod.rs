@@ -35,11 +35,14 @@ use crate::verbs::read_one;
 pub(super) async fn create<S: Store>(engine: &Engine<S>, args: CreateExecutionArgs) -> Result<CreateExecutionResult> {
     let id = identify(engine, &args).await?;
     let args = Arc::new(args);
-    if engine.store.spans_partitions()
-        && let Some(shortcut) = shortcut::CreateAtOnce::of(engine, id, &args)
-        && let Some(answer) = engine.run(shortcut).await?
-    {
-        return Ok(answer);
+    if let Some(shortcut) = shortcut::CreateAtOnce::of(engine, id, &args) {
+        if !engine.store.spans_partitions() {
+            if let Some(submission) = shortcut.look_ahead(engine).await? {
+                return engine.run(Create { submission }).await;
+            }
+        } else if let Some(answer) = engine.run(shortcut).await? {
+            return Ok(answer);
+        }
     }
     // Apart, so that the short way does not carry room for it.
     Box::pin(create_step_by_step(engine, id, args)).await
@@ -182,6 +185,11 @@ impl Submission {
     fn new(id: ExecutionId, policy: Option<ExecutionPolicy>, args: Arc<CreateExecutionArgs>) -> Result<Self> {
         let class = QueueClass::plain(ExecutionKind::new(&args.execution_kind)?);
         Ok(Self { id, policy, class, budgets: Vec::new(), quotas: Vec::new(), args })
+    }
+
+    /// Its execution, if the id was made for it alone.
+    fn newborn(&self) -> Option<ExecutionId> {
+        self.args.execution_id.is_none().then_some(self.id)
     }
 
     /// The class it queues in.
@@ -347,6 +355,10 @@ impl Op for Create {
 
     fn home(&self) -> Partition {
         self.submission.id.partition()
+    }
+
+    fn newborn(&self) -> Option<ExecutionId> {
+        self.submission.newborn()
     }
 
     fn prefetch(&self) -> Vec<Key> {

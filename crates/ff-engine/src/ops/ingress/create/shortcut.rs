@@ -1,20 +1,20 @@
-//! A submission in one transaction, on a store whose transactions look at all partitions.
+//! A submission in one transaction, on a store whose transactions look at all partitions; elsewhere in one look and one transaction.
 //!
 //! It admits what queues in a lane and a class that are known, with no budget and no quota to its name. Everything else, refusals
 //! included, is left to the general way.
 
 use std::sync::Arc;
 
-use ff_core::Result;
 use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
 use ff_core::ids::{ExecutionId, ExecutionKind};
 use ff_core::partition::Partition;
 use ff_core::policy::ExecutionPolicy;
+use ff_core::{Result, TimestampMs};
 
 use super::{Submission, check_input, known, known_keys};
 use crate::engine::Engine;
 use crate::key::Key;
-use crate::records::{Lane, LaneClass, QueueClass};
+use crate::records::{QueueClass, Record};
 use crate::store::{Op, Reach, Store, Tx};
 
 /// Admits a submission that nothing outside its partition has a say in.
@@ -39,19 +39,28 @@ impl CreateAtOnce {
         Some(Self { submission: Submission { id, args: Arc::clone(args), policy, class, budgets, quotas } })
     }
 
-    /// Whether its lane takes work and knows its class, and nothing is attached to its scopes.
-    async fn is_free_to_enter(&self, tx: &mut dyn Tx) -> Result<bool> {
+    /// The submission, if what is stored now allows to admit it by itself.
+    pub(super) async fn look_ahead<S: Store>(self, engine: &Engine<S>) -> Result<Option<Submission>> {
+        let found = engine.store.read(&self.decisive_keys()).await?;
+        let now = engine.store.now().await?;
+        Ok(is_free_to_enter(found, now).then_some(self.submission))
+    }
+
+    /// Its lane, its class, and where it would find what is attached to its scopes.
+    fn decisive_keys(&self) -> Vec<Key> {
         let Submission { args, class, .. } = &self.submission;
         let (namespace, lane) = (args.namespace.clone(), args.lane_id.clone());
-        let is_open =
-            tx.get::<Lane>(Key::lane(namespace.clone(), lane.clone())).await?.is_some_and(|lane| lane.state.accepts());
-        let now = tx.now();
-        let is_known = tx.get::<LaneClass>(Key::lane_class(namespace, lane, class.clone())).await?;
-        if !is_open || !is_known.is_some_and(|class| class.is_fresh(now)) {
-            return Ok(false);
-        }
-        Ok(tx.load(&self.submission.scope_keys()).await?.iter().all(Option::is_none))
+        let own = [Key::lane(namespace.clone(), lane.clone()), Key::lane_class(namespace, lane, class.clone())];
+        own.into_iter().chain(self.submission.scope_keys()).collect()
     }
+}
+
+/// Whether a lane takes work and knows its class, and nothing is attached to the scopes.
+fn is_free_to_enter(found: Vec<Option<Record>>, now: TimestampMs) -> bool {
+    let mut found = found.into_iter();
+    let is_open = matches!(found.next(), Some(Some(Record::Lane(lane))) if lane.state.accepts());
+    let is_known = matches!(found.next(), Some(Some(Record::LaneClass(class))) if class.is_fresh(now));
+    is_open && is_known && found.all(|binding| binding.is_none())
 }
 
 #[async_trait::async_trait]
@@ -68,8 +77,7 @@ impl Op for CreateAtOnce {
     }
 
     fn newborn(&self) -> Option<ExecutionId> {
-        let Submission { id, args, .. } = &self.submission;
-        args.execution_id.is_none().then_some(*id)
+        self.submission.newborn()
     }
 
     async fn run(&self, tx: &mut dyn Tx) -> Result<Option<CreateExecutionResult>> {
@@ -78,7 +86,8 @@ impl Op for CreateAtOnce {
         if let Some(execution_id) = known(found, tx.now()) {
             return Ok(Some(CreateExecutionResult::Duplicate { execution_id }));
         }
-        if !self.is_free_to_enter(tx).await? {
+        let found = tx.load(&self.decisive_keys()).await?;
+        if !is_free_to_enter(found, tx.now()) {
             return Ok(None);
         }
         let execution = self.submission.insert(tx);
