@@ -61,6 +61,7 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	$(call stage,postgres processes,$(MAKE) --no-print-directory postgres-processes)
 	$(call stage,postgres faults,$(MAKE) --no-print-directory postgres-faults)
 	$(call stage,valkey servers,$(MAKE) --no-print-directory valkey-servers)
+	$(call stage,valkey store,$(MAKE) --no-print-directory valkey-store)
 	$(call stage,valkey sdk,$(MAKE) --no-print-directory valkey-sdk)
 	$(call stage,valkey suite,$(MAKE) --no-print-directory valkey-suite)
 	$(call stage,valkey histories,$(MAKE) --no-print-directory valkey-histories HISTORIES=20)
@@ -163,6 +164,13 @@ postgres-faults: ## server, sessions and processes are killed under load; nothin
 .PHONY: valkey-servers
 valkey-servers: ## servers and a cluster for tests: they start, survive a kill, and leave nothing behind
 	cargo test --locked -q -p ff-test-servers --test valkey_server
+
+.PHONY: valkey-store
+valkey-store: ## connections, keys, contents and memory of the store on Valkey, and what it asks while idle; idle and memory alone, because they are measured
+	cargo test --locked -q -p ff-backend-valkey --test valkey_connection
+	cargo test --locked -q -p ff-backend-valkey --test valkey_store -- --skip memory::
+	cargo test --locked -q -p ff-backend-valkey --test valkey_store -- memory:: --nocapture --test-threads 1
+	cargo test --locked -q -p ff-backend-valkey --test valkey_idle -- --nocapture
 
 .PHONY: valkey-suite
 valkey-suite: ## the contract and the suite on Valkey, with fast paths and without, and on a cluster, in one slot and in several

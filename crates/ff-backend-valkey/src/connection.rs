@@ -1,6 +1,6 @@
 //! The way to the server, or to all servers of a cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use ff_core::Result;
@@ -30,6 +30,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How often the library itself follows a slot that has moved.
 const REDIRECTIONS: u32 = 16;
 
+/// What a server tells about itself, by the names that it gives it.
+pub(crate) type About = HashMap<String, String>;
+
 #[derive(Clone)]
 enum Way {
     One(ConnectionManager),
@@ -45,7 +48,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) async fn connect(options: &ValkeyOptions) -> Result<Self> {
         let way = if options.is_cluster { cluster(options).await } else { one(options).await };
-        way.map(|way| Self { way }).map_err(|error| explain_connecting(options.target(), &error))
+        way.map(|way| Self { way }).map_err(|error| explain_connecting(options, &error))
     }
 
     /// Sends a command once. It is on its way when the future was polled for the first time.
@@ -127,15 +130,16 @@ impl Link {
         }
     }
 
-    /// What a server tells about itself.
-    pub(crate) async fn about_server(&self) -> Result<HashMap<String, String>> {
-        let mut told = HashMap::new();
+    /// What each of the servers tells about itself, by the address that it has in its cluster.
+    pub(crate) async fn about_servers(&self) -> Result<BTreeMap<String, About>> {
+        let mut told: BTreeMap<String, About> = BTreeMap::new();
         for section in ["server", "memory", "persistence"] {
             let mut command = redis::cmd("INFO");
             command.arg(section);
-            for text in texts(self.ask(&command).await?)? {
+            for (server, text) in texts(self.ask(&command).await?)? {
                 let fields = text.lines().filter_map(|line| line.split_once(':'));
-                told.extend(fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())));
+                let fields = fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
+                told.entry(server).or_default().extend(fields);
             }
         }
         Ok(told)
@@ -147,12 +151,12 @@ fn primary_of(slot: u16) -> SingleNodeRoutingInfo {
     SingleNodeRoutingInfo::SpecificNode(Route::new(slot, SlotAddr::Master))
 }
 
-/// The answer of one server, or of several by name.
-fn texts(answer: Value) -> Result<Vec<String>> {
+/// The answer of one server, which has no name, or of several by name.
+fn texts(answer: Value) -> Result<Vec<(String, String)>> {
     let text = |value| String::from_utf8(bytes(value)?).map_err(|_| unexpected("it should be text"));
     match answer {
-        Value::Map(answers) => answers.into_iter().map(|(_, answer)| text(answer)).collect(),
-        answer => Ok(vec![text(answer)?]),
+        Value::Map(answers) => answers.into_iter().map(|(name, answer)| Ok((text(name)?, text(answer)?))).collect(),
+        answer => Ok(vec![(String::new(), text(answer)?)]),
     }
 }
 
@@ -170,11 +174,14 @@ async fn one(options: &ValkeyOptions) -> RedisResult<Way> {
 }
 
 async fn cluster(options: &ValkeyOptions) -> RedisResult<Way> {
-    let client = ClusterClientBuilder::new(options.nodes.clone())
+    let mut builder = ClusterClientBuilder::new(options.nodes.clone())
         .connection_timeout(CONNECT_TIMEOUT)
         .response_timeout(ANSWER_TIMEOUT)
-        .retries(REDIRECTIONS)
-        .build()?;
+        .retries(REDIRECTIONS);
+    if let Some(certificates) = &options.certificates {
+        builder = builder.certs(certificates.clone());
+    }
+    let client = builder.build()?;
     client.get_async_connection().await.map(Way::Cluster)
 }
 

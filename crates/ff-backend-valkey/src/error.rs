@@ -6,13 +6,20 @@ use ff_core::EngineError;
 use ff_core::error::ValidationKind;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use crate::options::ValkeyOptions;
+
 /// A failure of the server or of the way to it, explained.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error(
-        "no connection to {target}: {told}. Check that the server runs and can be reached from here, then try again"
+        "no connection to {target}: {told}. Check that the server runs and can be reached from here, and that it {expects}, then try again"
     )]
-    Unreachable { target: String, told: String },
+    Unreachable { target: String, told: String, expects: &'static str },
+    #[error(
+        "no encrypted connection to {target}: {told}. Check that the certificate of the server is for this host and that its authority is trusted \
+         here, or name that (ca=<file>); show a certificate if the server asks for one (cert=<file>&key=<file>)"
+    )]
+    Insecure { target: String, told: String },
     #[error("the server does not let us in to {target}: {told}. Check user and password")]
     Unwelcome { target: String, told: String },
     #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
@@ -31,9 +38,15 @@ pub(crate) enum Trouble {
     )]
     TooFewReplicas { asked: u32, had: i64 },
     #[error(
-        "this user may not do that: {0}. Allow it the keys, the channel and the functions of this deployment (ACL SETUSER)"
+        "this user may not do that: {0}. Allow it (ACL SETUSER) the keys, the channel and the commands that ValkeyOptions::access_rules tells"
     )]
     Denied(String),
+    #[error("the server wants to know who we are: {0}. Write user and password into the URL")]
+    Unnamed(String),
+    #[error("{target} is a node of a cluster. Add cluster=true to its URL")]
+    OfCluster { target: String },
+    #[error("{target} is a server by itself, and no node of a cluster. Leave cluster=true out of its URL")]
+    Alone { target: String },
     #[error("{target} is {what}, and this store needs Valkey 7.2 or Redis 7.0 at least. Use a newer server")]
     TooOld { target: String, what: String },
     #[error(
@@ -56,8 +69,12 @@ impl Trouble {
             | Self::OutOfMemory(_)
             | Self::DiskFull(_)
             | Self::TooFewReplicas { .. } => true,
-            Self::Unwelcome { .. }
+            Self::Insecure { .. }
+            | Self::Unwelcome { .. }
             | Self::Denied(_)
+            | Self::Unnamed(_)
+            | Self::OfCluster { .. }
+            | Self::Alone { .. }
             | Self::TooOld { .. }
             | Self::Evicts { .. }
             | Self::Refused(_)
@@ -82,6 +99,9 @@ pub(crate) fn explain(error: &RedisError) -> EngineError {
         _ => match error.code() {
             Some("OOM") => Trouble::OutOfMemory(told),
             Some("MISCONF") => Trouble::DiskFull(told),
+            Some("NOAUTH") => Trouble::Unnamed(told),
+            // What functions may do is said in other words.
+            _ if told.contains("ACL failure in script") => Trouble::Denied(told),
             _ if told.contains("OOM command not allowed") => Trouble::OutOfMemory(told),
             _ => Trouble::Refused(told),
         },
@@ -90,14 +110,30 @@ pub(crate) fn explain(error: &RedisError) -> EngineError {
 }
 
 /// What went wrong with the first connection.
-pub(crate) fn explain_connecting(target: String, error: &RedisError) -> EngineError {
-    let told = error.to_string();
+pub(crate) fn explain_connecting(options: &ValkeyOptions, error: &RedisError) -> EngineError {
+    let (target, told) = (options.target(), error.to_string());
     let trouble = match error.kind() {
         ErrorKind::AuthenticationFailed => Trouble::Unwelcome { target, told },
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Trouble::Unwelcome { target, told },
-        _ => Trouble::Unreachable { target, told },
+        // Of what the nodes of a cluster answer, the driver keeps only the words.
+        _ if told.contains("AuthenticationFailed") => Trouble::Unwelcome { target, told },
+        _ if told.contains("cluster support disabled") => Trouble::Alone { target },
+        _ if is_about_trust(&told) => Trouble::Insecure { target, told },
+        _ if options.is_encrypted() => {
+            Trouble::Unreachable { target, told, expects: "expects encryption on this port (else write redis://)" }
+        }
+        _ => {
+            Trouble::Unreachable { target, told, expects: "expects no encryption on this port (else write rediss://)" }
+        }
     };
     trouble.into()
+}
+
+/// Whether one side does not take what the other one shows. The driver keeps only the words of that.
+fn is_about_trust(told: &str) -> bool {
+    ["peer certificate", "fatal alert", "peer is incompatible", "TLS parameters"]
+        .iter()
+        .any(|words| told.contains(words))
 }
 
 /// Whether the same command may well do better in a moment.

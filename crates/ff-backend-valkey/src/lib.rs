@@ -16,6 +16,7 @@ mod schema;
 mod signposts;
 mod store;
 mod tables;
+mod tls;
 mod writer;
 
 pub use options::{KeyPrefix, ValkeyOptions};

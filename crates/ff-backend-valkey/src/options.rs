@@ -1,12 +1,15 @@
 //! How a store is opened.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ff_core::{EngineError, Result};
 use ff_engine::clock::Clock;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+
+use crate::tls::{ClientCertificate, Tls};
 
 /// What the shape of a URL is, for messages.
 const SHAPE: &str = "It looks like redis://user:password@host:6379/0; add ?cluster=true for a cluster";
@@ -16,6 +19,11 @@ const SHARDS_OF_CLUSTER: u16 = 24;
 
 /// The most shards there can be: more than a cluster has use for.
 const SHARDS_MAX: u16 = 1_024;
+
+/// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas and databases with a number.
+const COMMANDS: &str = "+info +function|load +fcall +fcall_ro +subscribe +publish +time +hsetnx +hmget +get +mget +set +mset +unlink +exists \
+                        +zadd +zrem +zrange +zcard +zscan +zmscore +xadd +xrange +xdel +scan \
+                        +cluster|slots +zscore +ping +asking +wait +select";
 
 /// What all keys of a deployment begin with, so that several of them share a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +73,9 @@ pub struct ValkeyOptions {
     /// Hold the password: never shown.
     pub(crate) nodes: Vec<ConnectionInfo>,
     pub(crate) is_cluster: bool,
+    pub(crate) tls: Tls,
+    /// What the files of `tls` hold, once they were read.
+    pub(crate) certificates: Option<TlsCertificates>,
     pub(crate) prefix: KeyPrefix,
     pub(crate) shards: Option<u16>,
     pub(crate) fast_paths: bool,
@@ -75,16 +86,35 @@ pub struct ValkeyOptions {
 
 impl ValkeyOptions {
     /// A server: `redis://user:password@host:6379/0`, or `rediss://` for an encrypted connection; `valkey://` and `valkeys://` mean the
-    /// same. `?cluster=true` says that it is a node of a cluster, `?prefix=name` what all keys begin with. Special characters in the password
-    /// are written as `%40` and so on.
+    /// same. Parameters follow a `?` and have an `&` between them:
+    ///
+    /// | Parameter | Means |
+    /// |---|---|
+    /// | `cluster=true` | the server is a node of a cluster |
+    /// | `prefix=name` | what all keys begin with, as [`prefix`](Self::prefix) says |
+    /// | `ca=file` | who vouches for the server, as [`authority`](Self::authority) says |
+    /// | `cert=file`, `key=file` | what is shown to the server, as [`client_certificate`](Self::client_certificate) says |
+    ///
+    /// Special characters in user, password and names of files are written as `%40` and so on.
+    ///
+    /// Over `rediss://` the certificate of the server is always checked, with its name. Where that cannot be, say with a server that made its
+    /// certificate itself, name that certificate as the authority.
     ///
     /// # Errors
     /// `InvalidInput` for what is no such URL, and for a parameter that is not known; the message never repeats the password.
     pub fn new(url: &str) -> Result<Self> {
         let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
+        if parameters.contains('@') {
+            return Err(EngineError::invalid(
+                "the URL has an @ behind a ?. Write them as %40 and %3F where they mean nothing",
+            ));
+        }
+        let (mut certificate, mut key) = (None, None);
         let mut options = Self {
             nodes: vec![node(address)?],
             is_cluster: false,
+            tls: Tls::default(),
+            certificates: None,
             prefix: KeyPrefix::default(),
             shards: None,
             fast_paths: true,
@@ -96,24 +126,77 @@ impl ValkeyOptions {
                 Some(("cluster", "true")) => options.cluster(true),
                 Some(("cluster", "false")) => options.cluster(false),
                 Some(("prefix", prefix)) => options.prefix(prefix)?,
+                Some(("ca", file)) => options.authority(decoded("ca", file)?)?,
+                Some(("cert", file)) => {
+                    certificate = Some(decoded("cert", file)?);
+                    options
+                }
+                Some(("key", file)) => {
+                    key = Some(decoded("key", file)?);
+                    options
+                }
                 _ => {
                     let name = parameter.split('=').next().unwrap_or_default();
                     return Err(EngineError::invalid(format_args!(
-                        "the URL has the parameter {name:?} with a value that is not known: there are cluster=true and prefix=name"
+                        "the URL has the parameter {name:?} with a value that is not known: there are cluster=true, prefix=name, ca=file, cert=file and key=file"
                     )));
                 }
             };
         }
-        Ok(options)
+        match (certificate, key) {
+            (Some(certificate), Some(key)) => options.client_certificate(certificate, key),
+            (None, None) => Ok(options),
+            _ => Err(EngineError::invalid("the URL has one of cert=file and key=file: give both of them or neither")),
+        }
     }
 
     /// Another node of the same cluster, in case the first does not answer.
     ///
     /// # Errors
-    /// `InvalidInput` for what is no URL.
+    /// `InvalidInput` for what is no URL, and for one that differs from the first in being encrypted.
     pub fn node(mut self, url: &str) -> Result<Self> {
-        self.nodes.push(node(url)?);
+        let node = node(url)?;
+        if self.nodes.iter().any(|other| is_encrypted_at(other) != is_encrypted_at(&node)) {
+            return Err(EngineError::invalid("all nodes of a cluster are redis://, or all are rediss://"));
+        }
+        self.nodes.push(node);
         Ok(self.cluster(true))
+    }
+
+    /// A PEM file with the certificates of the authorities that may vouch for the server; without one they are those that this system
+    /// trusts. It is read when the store is opened.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless the connection is encrypted.
+    pub fn authority(mut self, file: impl Into<PathBuf>) -> Result<Self> {
+        self.must_be_encrypted("an authority")?;
+        self.tls.authority = Some(file.into());
+        Ok(self)
+    }
+
+    /// PEM files with the certificate that this program shows to the server, and with the key to it, for servers that ask for one
+    /// (`tls-auth-clients`). They are read when the store is opened.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless the connection is encrypted.
+    pub fn client_certificate(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Self> {
+        self.must_be_encrypted("a certificate")?;
+        self.tls.client = Some(ClientCertificate { certificate: certificate.into(), key: key.into() });
+        Ok(self)
+    }
+
+    fn must_be_encrypted(&self, what: &str) -> Result<()> {
+        if self.is_encrypted() {
+            return Ok(());
+        }
+        Err(EngineError::invalid(format_args!(
+            "{what} is of no use on a connection that is not encrypted. Write the URL as rediss://"
+        )))
+    }
+
+    /// Whether connections are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.nodes.iter().all(is_encrypted_at)
     }
 
     /// Whether the server is a node of a cluster.
@@ -163,6 +246,22 @@ impl ValkeyOptions {
         self
     }
 
+    /// What a user needs at least to use this deployment, as rules of an access list: its keys, its channel, and the commands that a store and
+    /// its functions run.
+    ///
+    /// ```
+    /// let options = ff_backend_valkey::ValkeyOptions::new("redis://host?prefix=jobs")?;
+    /// println!("ACL SETUSER anna on >password {}", options.access_rules());
+    /// # Ok::<(), ff_core::EngineError>(())
+    /// ```
+    ///
+    /// Names of foreign keys can be seen by such a user (`SCAN`), what they hold cannot.
+    #[must_use]
+    pub fn access_rules(&self) -> String {
+        let prefix = self.prefix.as_str();
+        format!("~{{{prefix}}}* ~{{{prefix}:*}}* &{{{prefix}}}news {COMMANDS}")
+    }
+
     /// What all keys begin with.
     #[must_use]
     pub const fn key_prefix(&self) -> &KeyPrefix {
@@ -185,7 +284,28 @@ impl ValkeyOptions {
     }
 }
 
+fn is_encrypted_at(node: &ConnectionInfo) -> bool {
+    matches!(node.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+/// The text that `%2F` and its like stand for.
+fn decoded(name: &str, text: &str) -> Result<String> {
+    let broken = || EngineError::invalid(format_args!("{name} has a % that is not followed by two hexadecimal digits"));
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).ok_or_else(broken)?;
+        bytes.push(u8::from_str_radix(code, 16).map_err(|_| broken())?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).map_err(|_| broken())
+}
+
 fn node(url: &str) -> Result<ConnectionInfo> {
+    // The library would take what follows for a wish not to check certificates.
+    if url.contains('#') {
+        return Err(EngineError::invalid("the URL has a #. Write those in the user or the password as %23"));
+    }
     // What the library says about it may quote the password.
     url.into_connection_info()
         .map_err(|_| EngineError::invalid(format_args!("this is no URL of a Valkey or Redis server. {SHAPE}")))
@@ -196,6 +316,8 @@ impl fmt::Debug for ValkeyOptions {
         f.debug_struct("ValkeyOptions")
             .field("nodes", &self.target())
             .field("is_cluster", &self.is_cluster)
+            .field("is_encrypted", &self.is_encrypted())
+            .field("tls", &self.tls)
             .field("prefix", &self.prefix)
             .field("shards", &self.shards)
             .field("fast_paths", &self.fast_paths)
@@ -219,10 +341,54 @@ mod tests {
     }
 
     #[test]
+    fn a_url_names_the_files_of_an_encrypted_connection() {
+        let url = "valkeys://host?ca=%2Fetc%2Fca.pem&cert=own.pem&key=own%20key.pem";
+        let options = ValkeyOptions::new(url).unwrap();
+        assert!(options.is_encrypted());
+        let client = ClientCertificate { certificate: "own.pem".into(), key: "own key.pem".into() };
+        assert_eq!(options.tls, Tls { authority: Some("/etc/ca.pem".into()), client: Some(client) });
+    }
+
+    #[test]
+    fn files_that_would_not_be_used_are_refused() {
+        for (url, told) in [
+            ("redis://host?ca=ca.pem", "rediss://"),
+            ("redis://host?cert=own.pem&key=own.pem", "rediss://"),
+            ("rediss://host?cert=own.pem", "both"),
+            ("rediss://host?ca=%4", "two hexadecimal digits"),
+        ] {
+            let error = ValkeyOptions::new(url).unwrap_err().to_string();
+            assert!(error.contains(told), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn certificates_are_always_checked() {
+        for url in ["rediss://host#insecure", "rediss://host?prefix=a#insecure", "rediss://host?insecure=true"] {
+            assert!(ValkeyOptions::new(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_are_encrypted_all_or_none() {
+        for (first, second) in [("redis://a", "rediss://b"), ("rediss://a", "redis://b")] {
+            let error = ValkeyOptions::new(first).unwrap().node(second).unwrap_err().to_string();
+            assert!(error.contains("all are rediss://"), "{error}");
+        }
+        assert!(ValkeyOptions::new("rediss://a").unwrap().node("rediss://b").is_ok());
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused_without_the_password() {
-        for url in
-            ["http://me:s3cret@host", "redis://me:s3cret@host?cluster=maybe", "redis://me:s3cret@host?colour=red"]
-        {
+        for url in [
+            "http://me:s3cret@host",
+            "redis://me:s3cret@host?cluster=maybe",
+            "redis://me:s3cret@host?colour=red",
+            "redis://me?s3cret@host",
+            "redis://me:x?s3cret=1@host",
+            "redis://me:x#s3cret@host",
+            "redis://me:x/s3cret@host",
+        ] {
             let told = ValkeyOptions::new(url).unwrap_err().to_string();
             assert!(!told.contains("s3cret"), "{told}");
         }

@@ -7,7 +7,7 @@ use redis::Value;
 use sha2::{Digest, Sha256};
 
 use crate::address::Layout;
-use crate::connection::Link;
+use crate::connection::{About, Link};
 use crate::error::Trouble;
 use crate::options::ValkeyOptions;
 use crate::tables::{bytes, list, unexpected};
@@ -20,6 +20,12 @@ const MIN_COMPATIBLE: u16 = 1;
 
 /// Bytes of the digest that tells one version of the functions from another.
 const DIGEST: usize = 6;
+
+/// Where functions came to Redis.
+const OLDEST_REDIS: (u32, u32) = (7, 0);
+
+/// Where Valkey took over from Redis, with its numbers.
+const OLDEST_VALKEY: (u32, u32) = (7, 2);
 
 struct Library {
     name: String,
@@ -54,7 +60,7 @@ pub(crate) fn load_functions() -> redis::Cmd {
 
 /// Makes sure that a server can be used, and learns how the deployment is laid out; a new one is laid out as the options say.
 pub(crate) async fn prepare(link: &Link, options: &ValkeyOptions) -> Result<Layout> {
-    check_server(link, options).await?;
+    check_servers(link, options).await?;
     link.load_functions().await?;
     let key = Layout::deployment(&options.prefix);
     for (field, value) in [("layout", LAYOUT), ("min_compatible", MIN_COMPATIBLE), ("shards", options.new_shards())] {
@@ -91,33 +97,47 @@ pub(crate) async fn prepare(link: &Link, options: &ValkeyOptions) -> Result<Layo
     Ok(Layout::new(options.prefix.clone(), shards))
 }
 
-/// Refuses a server that is too old, or that throws keys away; warns of one that forgets everything when it stops.
-async fn check_server(link: &Link, options: &ValkeyOptions) -> Result<()> {
-    let about = link.about_server().await?;
-    let (what, version) = match (about.get("valkey_version"), about.get("redis_version")) {
-        (Some(version), _) => ("Valkey", version),
-        (None, Some(version)) => ("Redis", version),
+/// Checks every server that commits go to.
+async fn check_servers(link: &Link, options: &ValkeyOptions) -> Result<()> {
+    for (server, about) in link.about_servers().await? {
+        let target = if server.is_empty() { options.target() } else { server };
+        check_server(target, options.is_cluster, &about)?;
+    }
+    Ok(())
+}
+
+/// Refuses a server that is of another kind than we were told, too old, or that throws keys away; warns of one that forgets everything
+/// when it stops.
+fn check_server(target: String, is_cluster: bool, about: &About) -> Result<()> {
+    let mode = about.get("server_mode").or_else(|| about.get("redis_mode"));
+    if !is_cluster && mode.is_some_and(|mode| mode == "cluster") {
+        return Err(Trouble::OfCluster { target }.into());
+    }
+    let (what, version, oldest) = match (about.get("valkey_version"), about.get("redis_version")) {
+        (Some(version), _) => ("Valkey", version, OLDEST_VALKEY),
+        (None, Some(version)) => ("Redis", version, OLDEST_REDIS),
         (None, None) => return Err(unexpected("it does not tell its version")),
     };
-    // Valkey took over from Redis 7.2, and so did its numbers.
-    if major(version) < 7 {
+    if release(version) < oldest {
         let what = format!("{what} {version}");
-        return Err(Trouble::TooOld { target: options.target(), what }.into());
+        return Err(Trouble::TooOld { target, what }.into());
     }
     if let Some(policy) = about.get("maxmemory_policy").filter(|policy| *policy != "noeviction") {
-        return Err(Trouble::Evicts { target: options.target(), policy: policy.clone() }.into());
+        return Err(Trouble::Evicts { target, policy: policy.clone() }.into());
     }
     if about.get("aof_enabled").is_some_and(|enabled| enabled == "0") {
         tracing::warn!(
-            server = options.target(),
+            server = target,
             "the server keeps no append-only file: what it acknowledged since its last snapshot is lost when it stops; set appendonly to yes"
         );
     }
     Ok(())
 }
 
-fn major(version: &str) -> u32 {
-    version.split('.').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+/// The first two numbers of a version; 0 for what is none.
+fn release(version: &str) -> (u32, u32) {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 #[cfg(test)]
@@ -128,6 +148,46 @@ mod tests {
     fn the_name_of_the_library_tells_its_content() {
         assert!(LIBRARY.source.starts_with(&format!("#!lua name={}\n", LIBRARY.name)));
         assert!(LIBRARY.source.contains(&function("commit")) && !LIBRARY.source.contains("LIBRARY"));
+    }
+
+    /// What becomes of a server that tells this about itself, beside what every server tells.
+    fn judged(told: &[(&str, &str)]) -> Result<()> {
+        let told = told.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        check_server("host:6379".to_owned(), false, &told.collect())
+    }
+
+    #[test]
+    fn servers_without_our_kind_of_functions_are_too_old() {
+        for version in ["7.0.0", "7.2.4", "7.10.1", "8.0.2", "10.1.0", "255.255.255"] {
+            judged(&[("redis_version", version)]).unwrap_or_else(|error| panic!("{version}: {error}"));
+        }
+        for version in ["2.8.17", "5.0.14", "6.2.7", "6.9.240", "unstable"] {
+            let told = judged(&[("redis_version", version)]).unwrap_err().to_string();
+            assert!(told.contains(&format!("host:6379 is Redis {version}")) && told.contains("Redis 7.0"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_says_so_in_one_of_two_ways() {
+        for name in ["redis_mode", "server_mode"] {
+            let told = judged(&[("redis_version", "7.2.4"), (name, "cluster")]).unwrap_err().to_string();
+            assert!(told.contains("host:6379 is a node of a cluster"), "{told}");
+            judged(&[("redis_version", "7.2.4"), (name, "standalone")]).unwrap();
+        }
+    }
+
+    #[test]
+    fn of_valkey_its_own_version_counts() {
+        // For the sake of programs that know nothing else, it also says which Redis it is like.
+        for version in ["7.2.4", "7.2.5", "8.0.1", "9.0.0"] {
+            judged(&[("redis_version", "7.2.4"), ("valkey_version", version)])
+                .unwrap_or_else(|error| panic!("{version}: {error}"));
+        }
+        for version in ["7.1.9", "6.2.7"] {
+            let told = judged(&[("redis_version", "7.2.4"), ("valkey_version", version)]).unwrap_err().to_string();
+            assert!(told.contains(&format!("host:6379 is Valkey {version}")) && told.contains("Valkey 7.2"), "{told}");
+        }
+        assert!(judged(&[]).is_err(), "it tells no version at all");
     }
 
     #[test]

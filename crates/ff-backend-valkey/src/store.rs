@@ -29,6 +29,7 @@ use crate::schema;
 use crate::signposts::Signposts;
 use crate::tables::event::{Extent, Places};
 use crate::tables::{Bring, Look, Seen, event, number};
+use crate::tls;
 use crate::writer::{Shared, Writer};
 
 /// Records on a Valkey or Redis server or on a cluster of them, shared by any number of processes.
@@ -53,6 +54,7 @@ impl ValkeyStore {
     /// One line that says what is wrong and what to do: `InvalidInput` for a deployment that needs another program or has another layout,
     /// `Transport` for a server that cannot be reached, does not let us in, is too old, or may throw keys away.
     pub async fn connect(options: ValkeyOptions) -> Result<Self> {
+        let options = tls::read_files(options)?;
         let link = Link::connect(&options).await?;
         let layout = schema::prepare(&link, &options).await?;
         let process = Uuid::new_v4();

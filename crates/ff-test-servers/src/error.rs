@@ -1,6 +1,7 @@
 //! Why a server does not run, in words that say what to do.
 
 use std::io;
+use std::path::PathBuf;
 
 /// Why a server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,14 @@ pub enum ServerError {
          redis-server; `make tools` does"
     )]
     NoValkey,
+    /// It knows nothing of encryption.
+    #[error("{} was built without TLS; install one that has it, as the Debian packages do: {told}", program.display())]
+    NoEncryption {
+        /// The program.
+        program: PathBuf,
+        /// The end of what it told.
+        told: String,
+    },
     /// It refuses to run as root, and nobody else is there.
     #[error(
         "PostgreSQL refuses to run as root, and there is no user named postgres. Install the Debian package postgresql, \

@@ -10,12 +10,9 @@ use ff_core::Result;
 use ff_engine::clock::Clock;
 use ff_test_servers::valkey::{ValkeyCluster, ValkeyServer, ValkeyServerOptions};
 
-static SERVER: LazyLock<ValkeyServer> =
-    LazyLock::new(|| ValkeyServer::start(ValkeyServerOptions::default()).unwrap_or_else(|error| panic!("{error}")));
+static SERVER: LazyLock<ValkeyServer> = LazyLock::new(start);
 
-static CLUSTER: LazyLock<ValkeyCluster> = LazyLock::new(|| {
-    ValkeyCluster::start(&ValkeyServerOptions::default(), 3, 1).unwrap_or_else(|error| panic!("{error}"))
-});
+static CLUSTER: LazyLock<ValkeyCluster> = LazyLock::new(|| start_cluster(1));
 
 static PREFIXES: AtomicU64 = AtomicU64::new(0);
 
@@ -39,6 +36,16 @@ pub(crate) const CLUSTER_OF_SHARDS: Form = Form { fast_paths: true, cluster_shar
 /// On the cluster, all in one slot.
 pub(crate) const CLUSTER_OF_ONE: Form = Form { fast_paths: true, cluster_shards: Some(1) };
 
+/// A server for one case alone.
+pub(crate) fn start() -> ValkeyServer {
+    ValkeyServer::start(ValkeyServerOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A cluster for one case alone: three primaries with so many replicas each.
+pub(crate) fn start_cluster(replicas: usize) -> ValkeyCluster {
+    ValkeyCluster::start(&ValkeyServerOptions::default(), 3, replicas).unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// The server of all cases.
 pub(crate) fn server() -> &'static ValkeyServer {
     &SERVER
@@ -56,11 +63,17 @@ pub(crate) fn fresh_prefix() -> String {
 
 /// How to reach a deployment.
 pub(crate) fn options(prefix: &str, form: Form) -> Result<ValkeyOptions> {
-    let options = match form.cluster_shards {
-        None => ValkeyOptions::new(&server().url())?,
-        Some(shards) => ValkeyOptions::new(&cluster().url())?.shards(shards),
-    };
-    Ok(options.prefix(prefix)?.fast_paths(form.fast_paths))
+    let url = if form.cluster_shards.is_some() { cluster().url() } else { server().url() };
+    at(&url, prefix, form)
+}
+
+/// How to reach a deployment at some place.
+pub(crate) fn at(url: &str, prefix: &str, form: Form) -> Result<ValkeyOptions> {
+    let options = ValkeyOptions::new(url)?.prefix(prefix)?.fast_paths(form.fast_paths);
+    Ok(match form.cluster_shards {
+        Some(shards) => options.shards(shards),
+        None => options,
+    })
 }
 
 /// A store.

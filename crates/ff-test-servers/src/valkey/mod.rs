@@ -31,6 +31,8 @@ const PORTS_TRIED: usize = 20;
 /// It is stopped and removed when this is dropped, and also when this process ends in any other way, be it killed.
 pub struct ValkeyServer {
     port: u16,
+    /// Where connections are encrypted, if they are anywhere.
+    tls_port: Option<u16>,
     settings: Vec<(String, String)>,
     program: PathBuf,
     process: Option<Child>,
@@ -48,8 +50,9 @@ impl ValkeyServer {
         let place = Place::make_own(options.parent(), "ff-valkey-")?;
         let guardian = Guardian::start(&place, &place.home, std::slice::from_ref(&program));
         let guardian = guardian.attempted("start the guardian of the server")?;
+        let tls_port = options.is_encrypted().then_some(0);
         let settings = options.into_settings();
-        let mut server = Self { port: 0, settings, program, process: None, guardian, place };
+        let mut server = Self { port: 0, tls_port, settings, program, process: None, guardian, place };
         server.start_on_a_free_port()?;
         Ok(server)
     }
@@ -64,6 +67,15 @@ impl ValkeyServer {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port for encrypted connections.
+    ///
+    /// # Panics
+    /// Unless the server was asked for [encryption](ValkeyServerOptions::encrypted).
+    #[must_use]
+    pub const fn tls_port(&self) -> u16 {
+        self.tls_port.expect("the server has a port for encrypted connections")
     }
 
     /// The directory of its data.
@@ -101,14 +113,19 @@ impl ValkeyServer {
     /// Somebody else may take a port that was free a moment ago.
     fn start_on_a_free_port(&mut self) -> Result<(), ServerError> {
         for _ in 1..PORTS_TRIED {
-            self.port = free_port();
+            self.take_ports();
             match self.launch() {
                 Err(ServerError::Failed { told, .. }) if told.contains("Address already in use") => {}
                 other => return other,
             }
         }
-        self.port = free_port();
+        self.take_ports();
         self.launch()
+    }
+
+    fn take_ports(&mut self) {
+        self.port = free_port();
+        self.tls_port = self.tls_port.map(|_| free_port());
     }
 
     fn launch(&mut self) -> Result<(), ServerError> {
@@ -116,6 +133,9 @@ impl ValkeyServer {
         let errors = log.try_clone().attempted("write the log of the server")?;
         let mut command = self.place.program(&self.program);
         command.arg("--port").arg(self.port.to_string()).arg("--dir").arg(&self.place.home);
+        if let Some(port) = self.tls_port {
+            command.arg("--tls-port").arg(port.to_string());
+        }
         for (name, value) in &self.settings {
             command.arg(format!("--{name}")).arg(value);
         }
@@ -129,7 +149,7 @@ impl ValkeyServer {
         let began = Instant::now();
         while self.ask(&["PING"]).ok().as_deref() != Some("PONG") {
             if self.has_ended().attempted("ask for the state of the server")? {
-                return Err(ServerError::Failed { program: "the server", told: self.place.end_of_log() });
+                return Err(self.failure());
             }
             if began.elapsed() > PATIENCE {
                 self.kill();
@@ -138,6 +158,14 @@ impl ValkeyServer {
             thread::sleep(GLANCE);
         }
         Ok(())
+    }
+
+    fn failure(&self) -> ServerError {
+        let told = self.place.end_of_log();
+        if self.tls_port.is_some() && told.contains("Bad directive") {
+            return ServerError::NoEncryption { program: self.program.clone(), told };
+        }
+        ServerError::Failed { program: "the server", told }
     }
 
     fn has_ended(&mut self) -> io::Result<bool> {

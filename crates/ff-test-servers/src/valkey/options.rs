@@ -9,11 +9,12 @@ pub struct ValkeyServerOptions {
     durable: bool,
     directory: PathBuf,
     settings: Vec<(String, String)>,
+    is_encrypted: bool,
 }
 
 impl Default for ValkeyServerOptions {
     fn default() -> Self {
-        Self { durable: false, directory: std::env::temp_dir(), settings: Vec::new() }
+        Self { durable: false, directory: std::env::temp_dir(), settings: Vec::new(), is_encrypted: false }
     }
 }
 
@@ -34,6 +35,21 @@ impl ValkeyServerOptions {
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
+    }
+
+    /// Encrypted connections on a second port, with these PEM files: the certificate of the server, its key, and the authority that vouches
+    /// for clients, which show a certificate if they want to. Needs a server that was built with TLS.
+    pub fn encrypted(mut self, certificate: &Path, key: &Path, authority: &Path) -> Self {
+        self.is_encrypted = true;
+        let file = |path: &Path| path.display().to_string();
+        self.setting("tls-cert-file", file(certificate))
+            .setting("tls-key-file", file(key))
+            .setting("tls-ca-cert-file", file(authority))
+            .setting("tls-auth-clients", "optional")
+    }
+
+    pub(super) const fn is_encrypted(&self) -> bool {
+        self.is_encrypted
     }
 
     pub(super) fn parent(&self) -> &Path {
