@@ -54,14 +54,14 @@ struct Deck {
     behind: Behind,
     /// Whether classes were passed over.
     is_partial: bool,
-    /// Those with lower tickets came before the look.
+    /// Those who arrived with a lower number came before the look.
     came_before: u64,
 }
 
 /// Those who look for the same.
 #[derive(Debug, Default)]
 struct Table {
-    tickets: AtomicU64,
+    arrivals: AtomicU64,
     /// Executions that those in line want.
     wanted: AtomicUsize,
     deck: tokio::sync::Mutex<Deck>,
@@ -84,8 +84,8 @@ impl Dealer {
         let group = Group::of(seeker);
         let table = Arc::clone(lock(&self.tables).entry(group.clone()).or_default());
         table.wanted.fetch_add(wanted, Ordering::Relaxed);
-        let ticket = table.tickets.fetch_add(1, Ordering::SeqCst);
-        Seat { dealer: self, group, ticket, wanted, table: Some(table) }
+        let arrival = table.arrivals.fetch_add(1, Ordering::SeqCst);
+        Seat { dealer: self, group, arrival, wanted, table: Some(table) }
     }
 
     /// Takes executions into the hand of one claim.
@@ -100,7 +100,7 @@ impl Dealer {
 struct Seat<'a> {
     dealer: &'a Dealer,
     group: Group,
-    ticket: u64,
+    arrival: u64,
     wanted: usize,
     /// There until it is given up.
     table: Option<Arc<Table>>,
@@ -175,7 +175,7 @@ async fn deal<'e, S: Store>(engine: &'e Engine<S>, seeker: Seeker<'_>, count: us
     let mut deck = table.deck.lock().await;
     loop {
         let deal = match deck.behind {
-            _ if seat.ticket >= deck.came_before => None,
+            _ if seat.arrival >= deck.came_before => None,
             _ if !deck.shown.is_empty() => Some(Deal::Hand(engine.dealer.take(&mut deck.shown, count))),
             Behind::More => None,
             Behind::Nothing => Some(Deal::Nothing),
@@ -186,7 +186,7 @@ async fn deal<'e, S: Store>(engine: &'e Engine<S>, seeker: Seeker<'_>, count: us
         }
         // Whatever comes of the look, what was seen before is of no account.
         *deck = Deck::default();
-        let came_before = table.tickets.load(Ordering::SeqCst);
+        let came_before = table.arrivals.load(Ordering::SeqCst);
         *deck = Deck { came_before, ..look(engine, seeker, table.wanted.load(Ordering::Relaxed)).await? };
     }
 }
