@@ -3,10 +3,13 @@
 //! Whoever is first looks for all who stand in line by then, and deals what it sees: to each its own, so that nobody tries what another one
 //! is about to take. Those who come later see what is there when they look. As in the short way, whatever calls for more than the order of
 //! queues is left to the general way.
+//!
+//! Whoever looks may be a future that nobody polls. So nobody waits for it for long: those who have lost patience look anew, together.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ff_core::error::EngineError;
 use ff_core::ids::ExecutionId;
@@ -34,6 +37,9 @@ const SPARE: usize = 4;
 
 /// How often a claim whose executions were taken by others gets new ones.
 const DEALS_MAX: usize = 4;
+
+/// For how long a claim waits for the look of another one.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// What lies behind the executions of a look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +81,8 @@ pub(crate) struct Dealer {
     in_hand: Mutex<HashSet<ExecutionId>>,
 }
 
+type DeckGuard<'a> = tokio::sync::MutexGuard<'a, Deck>;
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -111,11 +119,30 @@ impl Drop for Seat<'_> {
         let mut tables = lock(&self.dealer.tables);
         if let Some(table) = self.table.take() {
             table.wanted.fetch_sub(self.wanted, Ordering::Relaxed);
+            let is_known = tables.get(&self.group).is_some_and(|known| Arc::ptr_eq(known, &table));
             // The map has it, and nobody else.
-            if Arc::strong_count(&table) == 2 {
+            if is_known && Arc::strong_count(&table) == 2 {
                 tables.remove(&self.group);
             }
         }
+    }
+}
+
+impl Seat<'_> {
+    /// What the latest look has shown, when it is this claim's turn to see it. Nothing if that takes too long: then nobody sits down here any more.
+    async fn deck(&self) -> Option<DeckGuard<'_>> {
+        let table = self.table.as_ref()?;
+        if let Ok(deck) = table.deck.try_lock() {
+            return Some(deck);
+        }
+        if let Ok(deck) = tokio::time::timeout(PATIENCE, table.deck.lock()).await {
+            return Some(deck);
+        }
+        let mut tables = lock(&self.dealer.tables);
+        if tables.get(&self.group).is_some_and(|known| Arc::ptr_eq(known, table)) {
+            tables.remove(&self.group);
+        }
+        None
     }
 }
 
@@ -140,6 +167,8 @@ enum Deal<'a> {
     Nothing,
     /// The general way is to be tried.
     Other,
+    /// Others take too long.
+    Late,
 }
 
 /// Takes up to `count` executions, as those do who come at the same time.
@@ -160,6 +189,7 @@ pub(super) async fn take_dealt<S: Store>(
             Deal::Hand(hand) => hand,
             Deal::Nothing => return Ok(Taken { is_partial, is_all_quiet: !is_partial, ..Taken::default() }),
             Deal::Other => break,
+            Deal::Late => continue,
         };
         let caught = secure_all(engine, &hand, holder, prize).await?;
         if !caught.is_empty() {
@@ -171,8 +201,9 @@ pub(super) async fn take_dealt<S: Store>(
 
 async fn deal<'e, S: Store>(engine: &'e Engine<S>, seeker: Seeker<'_>, count: usize) -> Result<(Deal<'e>, bool)> {
     let seat = engine.dealer.sit_down(seeker, count);
-    let Some(table) = seat.table.as_deref() else { return Ok((Deal::Other, false)) };
-    let mut deck = table.deck.lock().await;
+    let (Some(table), Some(mut deck)) = (seat.table.as_deref(), seat.deck().await) else {
+        return Ok((Deal::Late, false));
+    };
     loop {
         let deal = match deck.behind {
             _ if seat.arrival >= deck.came_before => None,
@@ -320,7 +351,7 @@ mod tests {
     fn priorities(deal: &Deal<'_>) -> Vec<i32> {
         match deal {
             Deal::Hand(hand) => hand.cards.iter().map(|card| card.priority).collect(),
-            Deal::Nothing | Deal::Other => Vec::new(),
+            Deal::Nothing | Deal::Other | Deal::Late => Vec::new(),
         }
     }
 
@@ -367,6 +398,18 @@ mod tests {
         drop(dropped);
         drop(held);
         assert_eq!(priorities(&other.await), [1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_nobody_polls_holds_up_nobody_for_long() {
+        let scene = Scene::open().await;
+        scene.submit(1).await;
+        let stuck = scene.engine.dealer.sit_down(scene.seeker(), 1);
+        let _looking = stuck.table.as_deref().unwrap().deck.lock().await;
+        let mut waiting = pin!(scene.deal(1));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(matches!(waiting.await, Deal::Late));
+        assert_eq!(priorities(&scene.deal(1).await), [1], "the next ones look for themselves");
     }
 
     #[tokio::test]
