@@ -117,8 +117,6 @@ pub(crate) fn explain_connecting(options: &ValkeyOptions, error: &RedisError) ->
     let trouble = match error.kind() {
         ErrorKind::AuthenticationFailed => Trouble::Unwelcome { target, told },
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Trouble::Unwelcome { target, told },
-        // Of what the nodes of a cluster answer, the driver keeps only the words.
-        _ if told.contains("AuthenticationFailed") => Trouble::Unwelcome { target, told },
         _ if told.contains("cluster support disabled") => Trouble::Alone { target },
         _ if is_about_trust(&told) => Trouble::Insecure { target, told },
         _ if options.is_encrypted() => {
