@@ -65,6 +65,8 @@ test: ## everything: tools, check, tests, the long runs of stores, documentation
 	$(call stage,valkey sdk,$(MAKE) --no-print-directory valkey-sdk)
 	$(call stage,valkey suite,$(MAKE) --no-print-directory valkey-suite)
 	$(call stage,valkey histories,$(MAKE) --no-print-directory valkey-histories HISTORIES=20)
+	$(call stage,valkey processes,$(MAKE) --no-print-directory valkey-processes)
+	$(call stage,valkey faults,$(MAKE) --no-print-directory valkey-faults)
 	$(call stage,doc tests,cargo test --locked --workspace --doc)
 	$(call stage,coverage,$(MAKE) --no-print-directory coverage)
 	$(call stage,simulation,$(MAKE) --no-print-directory sim SEEDS=40 STEPS=500 SIM_PROFILE=dev)
@@ -179,6 +181,14 @@ valkey-suite: ## the contract and the suite on Valkey, with fast paths and witho
 .PHONY: valkey-histories
 valkey-histories: ## simulated histories on Valkey against the model, with fast paths and without, and on a cluster: make valkey-histories HISTORIES=200
 	FF_HISTORIES=$(HISTORIES) cargo test --locked -q -p ff-backend-valkey --test valkey_histories -- --nocapture
+
+.PHONY: valkey-processes
+valkey-processes: ## four processes on one server and on one cluster, for 20 seconds each
+	FF_LOAD_SECONDS=20 cargo test --locked -q -p ff-backend-valkey --test valkey_processes -- --nocapture --test-threads 1
+
+.PHONY: valkey-faults
+valkey-faults: ## servers, connections, primaries of a cluster and processes are killed and slots are moved under load; nothing that was acknowledged is lost
+	FF_CRASH_ROUNDS=5 cargo test --locked -q -p ff-backend-valkey --test valkey_faults -- --nocapture --test-threads 2
 
 .PHONY: valkey-sdk
 valkey-sdk: ## workers, clients and every program of examples/ on Valkey and on a cluster; takeover alone, because it is measured

@@ -85,7 +85,7 @@ impl Layout {
         &self.tags[usize::from(shard.0) % self.tags.len()]
     }
 
-    /// The slot of a cluster that a shard lies in: that of the text between the braces of its tag.
+    /// The slot of a cluster that a shard lies in.
     pub(crate) fn slot(&self, shard: Shard) -> u16 {
         slot_of(self.tag(shard))
     }
@@ -131,11 +131,6 @@ impl Layout {
     }
 }
 
-/// The slot of a cluster that keys with a tag lie in: that of the text between its braces.
-fn slot_of(tag: &[u8]) -> u16 {
-    CRC16.checksum(&tag[1..tag.len() - 1]) % SLOTS
-}
-
 /// What the keys of a shard begin with. Clusters deal slots in stretches, so shards lie at even distances: the first tag is taken that is well
 /// within the shard's stretch.
 fn tag(prefix: &KeyPrefix, number: u16, shards: u16) -> Vec<u8> {
@@ -144,6 +139,12 @@ fn tag(prefix: &KeyPrefix, number: u16, shards: u16) -> Vec<u8> {
     let tags = (0_u32..).map(|try_| format!("{{{}:{number}:{try_}}}", prefix.as_str()).into_bytes());
     let is_within = |tag: &Vec<u8>| shards == 1 || stretch.contains(&u32::from(slot_of(tag)));
     tags.into_iter().find(is_within).unwrap_or_default()
+}
+
+/// The slot of a cluster that a key lies in. All our keys begin with a tag in braces, and only that counts.
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.strip_prefix(b"{").and_then(|rest| rest.split(|byte| *byte == b'}').next());
+    CRC16.checksum(tag.unwrap_or(key)) % SLOTS
 }
 
 /// The partition that all records of an index live in, if it is one.

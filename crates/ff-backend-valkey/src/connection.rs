@@ -1,15 +1,15 @@
 //! The way to the server, or to all servers of a cluster.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ff_core::Result;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::cluster::ClusterClientBuilder;
-use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
-use redis::{Client, Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Arg, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, Value};
 
+use crate::address::slot_of;
+use crate::cluster::{Cluster, one};
 use crate::error::{Trouble, explain, explain_connecting, is_passing, lacks_functions};
 use crate::options::{Replicas, ValkeyOptions};
 use crate::schema;
@@ -27,16 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest pause between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 
-/// How often the library itself follows a slot that has moved.
-const REDIRECTIONS: u32 = 16;
-
 /// What a server tells about itself, by the names that it gives it.
 pub(crate) type About = HashMap<String, String>;
 
 #[derive(Clone)]
 enum Way {
     One(ConnectionManager),
-    Cluster(ClusterConnection),
+    Cluster(Arc<Cluster>),
 }
 
 /// The way to the server; clones share it. What is sent earlier is done earlier.
@@ -47,35 +44,53 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) async fn connect(options: &ValkeyOptions) -> Result<Self> {
-        let way = if options.is_cluster { cluster(options).await } else { one(options).await };
+        let way = if options.is_cluster {
+            Cluster::connect(options).await.map(Way::Cluster)
+        } else {
+            connect_to_one(options).await.map(Way::One)
+        };
         way.map(|way| Self { way }).map_err(|error| explain_connecting(options, &error))
     }
 
     /// Sends a command once. It is on its way when the future was polled for the first time.
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
-        let answer = match self.way.clone() {
-            Way::One(mut connection) => connection.req_packed_command(command).await,
-            Way::Cluster(mut connection) => connection.req_packed_command(command).await,
-        };
-        answer.and_then(Value::extract_error)
+        match &self.way {
+            Way::One(connection) => connection.clone().req_packed_command(command).await.and_then(Value::extract_error),
+            Way::Cluster(cluster) => only(cluster.send(slot_of_command(command), &one(command)).await?),
+        }
     }
 
     /// Sends commands one right after the other to the server that has a slot.
-    async fn send_all(&self, commands: Pipeline, slot: u16) -> RedisResult<Vec<Value>> {
-        let count = commands.len();
-        let answers = match self.way.clone() {
-            Way::One(mut connection) => connection.req_packed_commands(&commands, 0, count).await,
-            Way::Cluster(mut connection) => connection.route_pipeline(commands, 0, count, primary_of(slot)).await,
-        };
-        answers?.into_iter().map(Value::extract_error).collect()
+    async fn send_all(&self, commands: &Pipeline, slot: u16) -> RedisResult<Vec<Value>> {
+        match &self.way {
+            Way::One(connection) => {
+                let answers = connection.clone().req_packed_commands(commands, 0, commands.len()).await;
+                answers?.into_iter().map(Value::extract_error).collect()
+            }
+            Way::Cluster(cluster) => cluster.send(Some(slot), commands).await,
+        }
+    }
+
+    /// Sends a command to the server, which has no name, or to every primary of a cluster.
+    async fn send_everywhere(&self, command: &Cmd) -> Vec<(String, RedisResult<Value>)> {
+        match &self.way {
+            Way::One(_) => vec![(String::new(), self.send(command).await)],
+            Way::Cluster(cluster) => cluster.send_to_primaries(command).await,
+        }
     }
 
     /// Asks the server that has a slot, whatever the command is about.
     pub(crate) async fn ask_at(&self, slot: u16, command: &Cmd) -> Result<Value> {
-        let mut one = Pipeline::new();
-        one.add_command(command.clone());
-        let answers = self.persist(|| self.send_all(one.clone(), slot)).await?;
-        answers.into_iter().next().ok_or_else(|| unexpected("there is none"))
+        let commands = one(command);
+        self.persist(async || only(self.send_all(&commands, slot).await?)).await
+    }
+
+    /// Where news can be heard.
+    pub(crate) fn nodes(&self, options: &ValkeyOptions) -> Vec<ConnectionInfo> {
+        match &self.way {
+            Way::One(_) => options.nodes.clone(),
+            Way::Cluster(cluster) => cluster.nodes(),
+        }
     }
 
     /// Asks until there is an answer, for a while. Only for what may be done twice.
@@ -87,10 +102,10 @@ impl Link {
     pub(crate) async fn commit(&self, command: Cmd, slot: u16, replicas: Option<Replicas>) -> Result<Value> {
         let Some(Replicas { count, patience }) = replicas else { return self.ask(&command).await };
         let mut wait = redis::cmd("WAIT");
-        wait.arg(count).arg(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
+        wait.arg(count).arg(millis(patience));
         let mut both = Pipeline::new();
         both.add_command(command).add_command(wait);
-        let answers = self.persist(|| self.send_all(both.clone(), slot)).await?;
+        let answers = self.persist(|| self.send_all(&both, slot)).await?;
         let [answer, had] = answers.try_into().map_err(|_| unexpected("it has another length"))?;
         let had = number(&had)?;
         if had < i64::from(count) {
@@ -111,9 +126,9 @@ impl Link {
             if began.elapsed() > PATIENCE {
                 return Err(explain(&error));
             }
-            if lacks_functions(&error) {
-                self.load_functions().await?;
-            } else if !is_passing(&error) {
+            let lacks = lacks_functions(&error);
+            let failure = if lacks { self.give_functions().await.err() } else { Some(error) };
+            if let Some(error) = failure.filter(|error| !is_passing(error)) {
                 return Err(explain(&error));
             }
             tokio::time::sleep(pause(tries)).await;
@@ -123,11 +138,17 @@ impl Link {
 
     /// Gives all primaries our functions, unless they have them.
     pub(crate) async fn load_functions(&self) -> Result<()> {
-        match self.send(&schema::load_functions()).await {
-            Ok(_) => Ok(()),
-            Err(error) if has_them(&error) => Ok(()),
-            Err(error) => Err(explain(&error)),
+        self.persist(|| self.give_functions()).await
+    }
+
+    async fn give_functions(&self) -> RedisResult<()> {
+        for (_, answer) in self.send_everywhere(&schema::load_functions()).await {
+            match answer {
+                Err(error) if !has_them(&error) => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
 
     /// What each of the servers tells about itself, by the address that it has in its cluster.
@@ -136,7 +157,12 @@ impl Link {
         for section in ["server", "memory", "persistence"] {
             let mut command = redis::cmd("INFO");
             command.arg(section);
-            for (server, text) in texts(self.ask(&command).await?)? {
+            let answers = self.persist(async || {
+                let answers = self.send_everywhere(&command).await.into_iter();
+                answers.map(|(server, answer)| Ok((server, answer?))).collect::<RedisResult<Vec<_>>>()
+            });
+            for (server, answer) in answers.await? {
+                let text = String::from_utf8(bytes(answer)?).map_err(|_| unexpected("it should be text"))?;
                 let fields = text.lines().filter_map(|line| line.split_once(':'));
                 let fields = fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
                 told.entry(server).or_default().extend(fields);
@@ -146,43 +172,39 @@ impl Link {
     }
 }
 
-/// The primary that has a slot.
-fn primary_of(slot: u16) -> SingleNodeRoutingInfo {
-    SingleNodeRoutingInfo::SpecificNode(Route::new(slot, SlotAddr::Master))
+/// The slot that a command is about, by its first key.
+fn slot_of_command(command: &Cmd) -> Option<u16> {
+    let mut words = command.args_iter().map(|word| if let Arg::Simple(word) = word { word } else { &[] });
+    let key = match words.next()? {
+        // Behind the name of the function and the number of keys.
+        b"FCALL" | b"FCALL_RO" => (words.nth(1)? != b"0").then(|| words.next())?,
+        _ => words.next(),
+    };
+    key.map(slot_of)
 }
 
-/// The answer of one server, which has no name, or of several by name.
-fn texts(answer: Value) -> Result<Vec<(String, String)>> {
-    let text = |value| String::from_utf8(bytes(value)?).map_err(|_| unexpected("it should be text"));
-    match answer {
-        Value::Map(answers) => answers.into_iter().map(|(name, answer)| Ok((text(name)?, text(answer)?))).collect(),
-        answer => Ok(vec![(String::new(), text(answer)?)]),
-    }
+fn only(answers: Vec<Value>) -> RedisResult<Value> {
+    answers.into_iter().next().ok_or_else(|| (ErrorKind::UnexpectedReturnType, "there is no answer").into())
 }
 
 fn has_them(error: &RedisError) -> bool {
     error.to_string().contains("already exists")
 }
 
-async fn one(options: &ValkeyOptions) -> RedisResult<Way> {
-    let config = ConnectionManagerConfig::new()
+/// How connections to all servers behave.
+pub(crate) fn config() -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(ANSWER_TIMEOUT))
-        .set_number_of_retries(2);
-    let client = Client::open(options.nodes[0].clone())?;
-    client.get_connection_manager_with_config(config).await.map(Way::One)
+        .set_number_of_retries(2)
 }
 
-async fn cluster(options: &ValkeyOptions) -> RedisResult<Way> {
-    let mut builder = ClusterClientBuilder::new(options.nodes.clone())
-        .connection_timeout(CONNECT_TIMEOUT)
-        .response_timeout(ANSWER_TIMEOUT)
-        .retries(REDIRECTIONS);
-    if let Some(certificates) = &options.certificates {
-        builder = builder.certs(certificates.clone());
-    }
-    let client = builder.build()?;
-    client.get_async_connection().await.map(Way::Cluster)
+async fn connect_to_one(options: &ValkeyOptions) -> RedisResult<ConnectionManager> {
+    Client::open(options.nodes[0].clone())?.get_connection_manager_with_config(config()).await
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Longer after each try, and never the same for two who meet.

@@ -24,7 +24,9 @@ pub(crate) enum Trouble {
     Unwelcome { target: String, told: String },
     #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
     Lost(String),
-    #[error("the server is starting, or its cluster is electing a primary: {0}. Try again in a moment")]
+    #[error(
+        "the server is starting, or its cluster is electing a primary or moving a slot: {0}. Try again in a moment"
+    )]
     Restarting(String),
     #[error(
         "the server has no memory left: {0}. Nothing of this operation was stored; raise maxmemory, or let retention remove more"
@@ -115,8 +117,6 @@ pub(crate) fn explain_connecting(options: &ValkeyOptions, error: &RedisError) ->
     let trouble = match error.kind() {
         ErrorKind::AuthenticationFailed => Trouble::Unwelcome { target, told },
         _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => Trouble::Unwelcome { target, told },
-        // Of what the nodes of a cluster answer, the driver keeps only the words.
-        _ if told.contains("AuthenticationFailed") => Trouble::Unwelcome { target, told },
         _ if told.contains("cluster support disabled") => Trouble::Alone { target },
         _ if is_about_trust(&told) => Trouble::Insecure { target, told },
         _ if options.is_encrypted() => {
@@ -139,6 +139,7 @@ fn is_about_trust(told: &str) -> bool {
 /// Whether the same command may well do better in a moment.
 pub(crate) fn is_passing(error: &RedisError) -> bool {
     match error.kind() {
+        ErrorKind::Server(ServerErrorKind::ResponseError) => is_of_moving_slot(error),
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => true,
         ErrorKind::Server(kind) => matches!(
             kind,
@@ -152,6 +153,13 @@ pub(crate) fn is_passing(error: &RedisError) -> bool {
         ),
         _ => error.is_connection_dropped() || error.is_timeout(),
     }
+}
+
+/// Whether a function did not find what it wanted to read because its slot is on its way to another node: all that functions write, the server
+/// knows beforehand, so nothing has been written.
+fn is_of_moving_slot(error: &RedisError) -> bool {
+    let told = error.to_string();
+    ["access a non local key", "during rehashing of the slot"].iter().any(|words| told.contains(words))
 }
 
 /// Whether the server does not have our functions: it was emptied, or is new to its cluster.

@@ -4,6 +4,7 @@
 //! the server: it is there whole or not at all.
 
 mod address;
+mod cluster;
 mod connection;
 mod error;
 mod indexes;

@@ -83,11 +83,11 @@ pub(crate) struct Messengers {
 }
 
 impl Messengers {
-    /// Hears from now on, through any of the nodes: a cluster passes messages on to all of them.
+    /// Hears from now on, through any of the nodes that there are at a time: a cluster passes messages on to all of them.
     pub(crate) async fn start(
         herald: Herald,
         channel: String,
-        nodes: Vec<ConnectionInfo>,
+        nodes: impl Fn() -> Vec<ConnectionInfo> + Send + Sync + 'static,
         topics: Arc<Topics>,
     ) -> Result<Self> {
         let (begun, mut has_begun) = watch::channel(None);
@@ -106,14 +106,14 @@ impl Messengers {
 async fn hear(
     herald: Herald,
     channel: String,
-    nodes: Vec<ConnectionInfo>,
+    nodes: impl Fn() -> Vec<ConnectionInfo>,
     topics: Arc<Topics>,
     begun: watch::Sender<Option<Result<()>>>,
 ) {
     let mut tries = 0_u32;
-    for node in nodes.iter().cycle() {
+    for node in std::iter::repeat_with(nodes).flatten() {
         let heard = async {
-            let mut messages = Client::open(node.clone())?.get_async_pubsub().await?;
+            let mut messages = Client::open(node)?.get_async_pubsub().await?;
             messages.subscribe(&channel).await?;
             tell_beginning(&begun, Ok(()));
             // What was told before is unheard.

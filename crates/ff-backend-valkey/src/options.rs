@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ff_core::{EngineError, Result};
 use ff_engine::clock::Clock;
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::tls::{ClientCertificate, Tls};
 
@@ -74,8 +74,6 @@ pub struct ValkeyOptions {
     pub(crate) nodes: Vec<ConnectionInfo>,
     pub(crate) is_cluster: bool,
     pub(crate) tls: Tls,
-    /// What the files of `tls` hold, once they were read.
-    pub(crate) certificates: Option<TlsCertificates>,
     pub(crate) prefix: KeyPrefix,
     pub(crate) shards: Option<u16>,
     pub(crate) fast_paths: bool,
@@ -114,7 +112,6 @@ impl ValkeyOptions {
             nodes: vec![node(address)?],
             is_cluster: false,
             tls: Tls::default(),
-            certificates: None,
             prefix: KeyPrefix::default(),
             shards: None,
             fast_paths: true,

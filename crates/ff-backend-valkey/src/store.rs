@@ -71,8 +71,12 @@ impl ValkeyStore {
             link,
             layout,
         });
-        let (channel, nodes) = (shared.layout.channel(), options.nodes.clone());
-        let messengers = Messengers::start(Herald::new(process), channel, nodes, Arc::clone(&shared.topics)).await?;
+        let nodes = {
+            let (link, options) = (shared.link.clone(), options.clone());
+            move || link.nodes(&options)
+        };
+        let (channel, topics) = (shared.layout.channel(), Arc::clone(&shared.topics));
+        let messengers = Messengers::start(Herald::new(process), channel, nodes, topics).await?;
         let writer = Writer::start(&shared);
         Ok(Self { shared, writer, options, _messengers: messengers })
     }

@@ -40,7 +40,6 @@ pub(crate) fn read_files(mut options: ValkeyOptions) -> Result<ValkeyOptions> {
         let client = Client::build_with_tls(node.clone(), certificates.clone()).map_err(EngineError::invalid)?;
         *node = client.get_connection_info().clone();
     }
-    options.certificates = Some(certificates);
     Ok(options)
 }
 
@@ -128,12 +127,13 @@ mod tests {
     #[test]
     fn without_files_the_system_says_who_is_trusted() {
         let options = read_files(ValkeyOptions::new("rediss://host").unwrap()).unwrap();
-        assert!(options.certificates.is_some_and(|files| files.root_cert.is_none() && files.client_tls.is_none()));
+        let files = options.tls.certificates().unwrap();
+        assert!(files.root_cert.is_none() && files.client_tls.is_none());
         assert!(CryptoProvider::get_default().is_some());
     }
 
     #[test]
     fn plain_connections_need_nothing() {
-        assert!(read_files(ValkeyOptions::new("redis://host").unwrap()).unwrap().certificates.is_none());
+        assert!(!read_files(ValkeyOptions::new("redis://host").unwrap()).unwrap().is_encrypted());
     }
 }

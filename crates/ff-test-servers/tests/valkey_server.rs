@@ -29,3 +29,28 @@ fn a_cluster_has_a_primary_for_every_slot_and_replicas_that_follow() {
     let replication = cluster.nodes()[5].ask(&["INFO", "replication"]).unwrap();
     assert!(replication.contains("role:slave"), "{replication}");
 }
+
+#[test]
+fn a_cluster_replaces_a_primary_that_was_killed_and_takes_it_back_as_a_replica() {
+    let mut cluster = ValkeyCluster::start(&ValkeyServerOptions::default().durable(true), 3, 1).unwrap();
+    assert_eq!(cluster.primaries(), [0, 1, 2]);
+    cluster.node(1).kill();
+    cluster.wait_for_failover().unwrap();
+    assert_eq!(cluster.primaries(), [0, 2, 4]);
+    cluster.node(1).restart().unwrap();
+    cluster.wait_until_whole().unwrap();
+    assert_eq!(cluster.primaries(), [0, 2, 4]);
+}
+
+#[test]
+fn a_slot_of_a_cluster_moves_with_what_it_holds() {
+    let cluster = ValkeyCluster::start(&ValkeyServerOptions::default(), 3, 0).unwrap();
+    for number in 0..50 {
+        cluster.nodes()[0].ask(&["SET", &format!("{{b}}{number}"), "there"]).unwrap();
+    }
+    let slots = cluster.slots_in_use().unwrap();
+    assert_eq!(slots.len(), 1);
+    cluster.move_slot(slots[0], 1).unwrap();
+    assert_eq!(cluster.nodes()[2].ask(&["GET", "{b}7"]).unwrap(), "there");
+    assert!(cluster.nodes()[0].ask(&["GET", "{b}7"]).unwrap_err().to_string().starts_with("MOVED"));
+}

@@ -58,7 +58,10 @@ impl Crew {
             match self.lines.recv_timeout(PATIENCE.saturating_sub(began.elapsed())) {
                 Ok((number, line)) => self.hear(number, line, model)?,
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("answers are missing for {PATIENCE:?}: {:?}, not {until:?}", self.answers));
+                    let Self { answers, reasons, .. } = self;
+                    return Err(format!(
+                        "answers are missing for {PATIENCE:?}: {answers:?}, not {until:?}; callers were told {reasons:?}"
+                    ));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err("all processes ended by themselves".to_owned()),
             }

@@ -58,7 +58,7 @@ impl Follower {
         follower
     }
 
-    /// Whether it has seen what it has seen in its order, once, without a gap; says whether that is all.
+    /// Whether it has seen what is there in its order, once, without a gap; says whether that is all.
     pub(super) fn sees(&self, events: &[Event]) -> Result<bool, String> {
         let there = by_partition(events);
         let notes = self.notes.lock().expect("nobody panicked");
@@ -69,13 +69,14 @@ impl Follower {
         for partition in notes.seen.keys().chain(there.keys()) {
             let of = |changes: &Changes| changes.get(partition).cloned().unwrap_or_default();
             let (seen, there) = (of(&notes.seen), of(&there));
-            is_all &= if self.sees_more { includes(&seen, &there) } else { begins(&seen, &there)? };
+            let seen = if self.sees_more { lasting(seen, &there).0 } else { seen };
+            is_all &= begins(&seen, &there)?;
         }
         Ok(is_all)
     }
 
-    /// Whether it has seen everything; says how often it had to subscribe again.
-    pub(super) fn has_seen(&self, events: &[Event]) -> Result<usize, String> {
+    /// Whether it has seen everything; says how often it had to subscribe again, and how often it was told something again.
+    pub(super) fn has_seen(&self, events: &[Event]) -> Result<(usize, usize), String> {
         let began = Instant::now();
         while !self.sees(events)? {
             if began.elapsed() > PATIENCE {
@@ -83,8 +84,22 @@ impl Follower {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(self.notes.lock().expect("nobody panicked").endings)
+        let (notes, there) = (self.notes.lock().expect("nobody panicked"), by_partition(events));
+        let again = there
+            .iter()
+            .map(|(partition, there)| notes.seen.get(partition).map_or(0, |seen| lasting(seen.clone(), there).1));
+        Ok((notes.endings, again.sum()))
     }
+}
+
+/// What was seen of what is there, as it was seen last, and how often it was seen before. A change that a server took with it when it died is
+/// told again once another one has it.
+fn lasting(seen: Vec<Seen>, there: &[Seen]) -> (Vec<Seen>, usize) {
+    let known: Vec<Seen> = seen.into_iter().filter(|change| there.contains(change)).collect();
+    let is_last = |(place, change): &(usize, &Seen)| !known[place + 1..].contains(change);
+    let last: Vec<Seen> = known.iter().enumerate().filter(is_last).map(|(_, change)| change.clone()).collect();
+    let again = known.len() - last.len();
+    (last, again)
 }
 
 /// Whether what was seen is the beginning of what is there; says whether it is all of it.
@@ -96,12 +111,6 @@ fn begins(seen: &[Seen], there: &[Seen]) -> Result<bool, String> {
     let next = (seen.get(same), there.get(same));
     let (saw, are) = (seen.len(), there.len());
     Err(format!("a follower saw {saw} of {are} changes of a partition, the first {same} as they are: {next:?}"))
-}
-
-/// Whether all that is there was seen in its order, perhaps among others.
-fn includes(seen: &[Seen], there: &[Seen]) -> bool {
-    let mut seen = seen.iter();
-    there.iter().all(|change| seen.any(|other| other == change))
 }
 
 fn by_partition(events: &[Event]) -> Changes {

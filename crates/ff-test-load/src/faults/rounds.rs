@@ -21,7 +21,7 @@ use crate::{drain, owners};
 pub enum Keeps {
     /// All that anybody was told or has seen.
     Everything,
-    /// All that was acknowledged. What somebody saw before that may be gone: a server took over that did not have it.
+    /// All that was acknowledged. What somebody saw before that may be gone, or happen again: a server took over that did not have it.
     Acknowledged,
     /// What was acknowledged in the last moments may be gone, too. What is there is whole, has one owner at most, and ends.
     Soundness,
@@ -68,11 +68,16 @@ struct Stage<G> {
 #[derive(Default)]
 struct Tally {
     acknowledged: usize,
+    /// Calls that were on their way when something went wrong.
+    struck: usize,
+    /// Calls that were never answered, or told to try again.
     open: usize,
     happened: usize,
     /// Executions that were acknowledged and are not there.
     lost: usize,
     subscribed_again: usize,
+    /// Changes that a follower was told again.
+    told_again: usize,
     reasons: BTreeMap<String, usize>,
 }
 
@@ -107,12 +112,16 @@ pub fn run<G: Ground>(
         done.map_err(|why| format!("FF_CRASH_SEED={seed}: round {round}: {}", told(&why)))?;
     }
     finish(stage.ends()).map_err(|why| format!("FF_CRASH_SEED={seed}: at the end: {}", told(&why)))?;
-    let Tally { acknowledged, open, happened, lost, subscribed_again, reasons } = stage.tally;
+    let Tally { acknowledged, struck, open, happened, lost, subscribed_again, told_again, reasons } = stage.tally;
     println!(
-        "{name}, {rounds} rounds: {acknowledged} acknowledged, {lost} executions of them lost; {open} without an answer, \
-         {happened} of them there; subscribed again {subscribed_again} times; callers were told {reasons:?}",
+        "{name}, {rounds} rounds: {acknowledged} acknowledged, {lost} executions of them lost; {struck} on their way when it struck; \
+         {open} without an answer, {happened} of them there; subscribed again {subscribed_again} times and told {told_again} changes again; callers were told {reasons:?}",
     );
-    if open == 0 { Err("nobody was interrupted: no load, no test".into()) } else { Ok(()) }
+    if struck == 0 {
+        return Err("nobody was interrupted: no load, no test".into());
+    }
+    // Only what was on its way can happen again.
+    if told_again > struck { Err("a follower was told more again than can have happened again".into()) } else { Ok(()) }
 }
 
 fn told(why: &Failed) -> String {
@@ -150,6 +159,7 @@ impl<G: Ground> Stage<G> {
         let mut load = Load { crew: &mut crew, model: &mut self.model, rng: &mut self.rng };
         let (before, after) = (load.rng.usize(20..150), load.rng.usize(20..80));
         load.follow(before)?;
+        self.tally.struck += load.model.pending.len();
         strike(&mut self.ground, &mut load)?;
         load.follow(after)?;
         crew.end(&self.ground, &mut self.model)?;
@@ -187,7 +197,7 @@ impl<G: Ground> Stage<G> {
         let (records, events) = drain::everything_ends(&backend, &clock, &LANES.map(str::to_owned)).await?;
         owners::nothing_is_owned_twice(&events)?;
         if let Some(follower) = &self.follower {
-            self.tally.subscribed_again = follower.has_seen(&events)?;
+            (self.tally.subscribed_again, self.tally.told_again) = follower.has_seen(&events)?;
         }
         has_sound_indexes(backend.store()).await?;
         let left: BTreeSet<Key> = records.iter().map(Record::key).collect();

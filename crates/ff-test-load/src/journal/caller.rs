@@ -15,6 +15,7 @@ use ff_core::backend::suspension::{
     ResumeCondition, SignalMatcher, SuspendArgs, SuspendOutcome, SuspensionReasonCode, WaitpointBinding,
 };
 use ff_core::capability::CapabilitySet;
+use ff_core::error::ValidationKind;
 use ff_core::handle::Handle;
 use ff_core::ids::{ExecutionId, FlowId, LaneId, Namespace, SuspensionId, WaitpointId, WorkerId, WorkerInstanceId};
 use ff_core::partition::PartitionCounts;
@@ -99,9 +100,15 @@ pub const fn is_open(error: &EngineError) -> bool {
     matches!(error, EngineError::Transport { retryable: true, .. })
 }
 
-/// Whether an error tells a caller that the state of things does not allow its call.
+/// Whether an error tells a caller that the state of things does not allow its call; a token is refused when what it is for is gone.
 const fn is_refusal(error: &EngineError) -> bool {
-    matches!(error, EngineError::NotFound { .. } | EngineError::State(_) | EngineError::Contention(_))
+    matches!(
+        error,
+        EngineError::NotFound { .. }
+            | EngineError::State(_)
+            | EngineError::Contention(_)
+            | EngineError::Validation { kind: ValidationKind::InvalidToken, .. }
+    )
 }
 
 /// Suspensions need a secret that signs their tokens.

@@ -19,7 +19,7 @@ const NODE_TIMEOUT_MS: &str = "1000";
 
 /// Servers that share the slots between them.
 pub struct ValkeyCluster {
-    /// The primaries first, then the replicas in the order of their primaries.
+    /// First those that were made primaries, then their replicas in the same order.
     nodes: Vec<ValkeyServer>,
     primaries: usize,
 }
@@ -37,7 +37,9 @@ impl ValkeyCluster {
                 .setting("cluster-enabled", "yes")
                 .setting("cluster-port", free_port().to_string())
                 .setting("cluster-node-timeout", NODE_TIMEOUT_MS)
-                .setting("cluster-replica-validity-factor", "0");
+                .setting("cluster-replica-validity-factor", "0")
+                // Replicas come one at a time, so there is nobody to wait for.
+                .setting("repl-diskless-sync-delay", "0");
             nodes.push(ValkeyServer::start(node)?);
         }
         let cluster = Self { nodes, primaries };
@@ -51,7 +53,32 @@ impl ValkeyCluster {
         format!("{}?cluster=true", self.nodes[0].url())
     }
 
-    /// All servers: the primaries first, then the replicas in the order of their primaries.
+    /// Where all nodes are, each as in [`url`](Self::url).
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| format!("{}?cluster=true", node.url())).collect()
+    }
+
+    /// The nodes that are primaries now, among those that answer.
+    #[must_use]
+    pub fn primaries(&self) -> Vec<usize> {
+        let is_primary = |node: &ValkeyServer| role(node).is_ok_and(|role| role == Role::Primary);
+        (0..self.nodes.len()).filter(|number| is_primary(&self.nodes[*number])).collect()
+    }
+
+    /// Waits until every slot has a primary again, although one of them was killed.
+    ///
+    /// # Errors
+    /// When that takes too long.
+    pub fn wait_for_failover(&self) -> io::Result<()> {
+        until(|| {
+            let primaries = self.primaries();
+            let is_ok = |number: &usize| is_ok(&self.nodes[*number]).unwrap_or(false);
+            Ok(primaries.len() == self.primaries && primaries.iter().all(is_ok))
+        })
+    }
+
+    /// All servers: first those that were made primaries, then their replicas in the same order.
     #[must_use]
     pub fn nodes(&self) -> &[ValkeyServer] {
         &self.nodes
@@ -81,22 +108,49 @@ impl ValkeyCluster {
         self.wait_until_whole()
     }
 
-    /// Waits until every slot has a primary that all nodes know, and every replica has what its primary has.
+    /// Waits until all nodes answer, every slot has a primary that all of them know, and every replica has what its primary has. A node that
+    /// comes back takes itself for a primary until the others tell it who took its place.
     ///
     /// # Errors
     /// When that takes too long.
     pub fn wait_until_whole(&self) -> io::Result<()> {
-        self.wait_for(|node| {
-            let is_ok = node.ask(&["CLUSTER", "INFO"])?.contains("cluster_state:ok");
-            let replication = node.ask(&["INFO", "replication"])?;
-            let is_linked = !replication.contains("role:slave") || replication.contains("master_link_status:up");
-            Ok(is_ok && is_linked)
+        until(|| {
+            let mut primaries = 0;
+            for node in &self.nodes {
+                match role(node)? {
+                    Role::Primary => primaries += 1,
+                    Role::Replica { is_linked: true } => {}
+                    Role::Replica { is_linked: false } => return Ok(false),
+                }
+                if !is_ok(node)? {
+                    return Ok(false);
+                }
+            }
+            Ok(primaries == self.primaries)
         })
     }
 
     fn wait_for(&self, holds: impl Fn(&ValkeyServer) -> io::Result<bool>) -> io::Result<()> {
         self.nodes.iter().try_for_each(|node| until(|| holds(node)))
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Primary,
+    Replica { is_linked: bool },
+}
+
+/// What a node takes itself for.
+fn role(node: &ValkeyServer) -> io::Result<Role> {
+    let told = node.ask(&["INFO", "replication"])?;
+    let is_linked = told.contains("master_link_status:up");
+    Ok(if told.contains("role:slave") { Role::Replica { is_linked } } else { Role::Primary })
+}
+
+/// Whether a node knows a primary for every slot.
+fn is_ok(node: &ValkeyServer) -> io::Result<bool> {
+    Ok(node.ask(&["CLUSTER", "INFO"])?.contains("cluster_state:ok"))
 }
 
 /// The port on which a node talks to the others.

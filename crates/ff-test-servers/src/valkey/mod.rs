@@ -2,6 +2,7 @@
 
 mod cluster;
 mod options;
+mod slots;
 mod talk;
 
 use std::fs::{self, File};
@@ -90,6 +91,14 @@ impl ValkeyServer {
     /// When it does not answer, or answers that something is wrong.
     pub fn ask(&self, command: &[&str]) -> io::Result<String> {
         talk::ask(self.port, command)
+    }
+
+    /// What the server answers to a command, part by part.
+    ///
+    /// # Errors
+    /// When it does not answer, or answers that something is wrong.
+    pub fn ask_bytes(&self, command: &[&[u8]]) -> io::Result<Vec<Vec<u8>>> {
+        talk::ask_bytes(self.port, command)
     }
 
     /// Kills the server at once, as a power cut would, and returns when it is gone. What it handed to the operating system is kept.
