@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::{ConnectionLike, ConnectionManager};
 use redis::{
     Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
 };
@@ -158,9 +158,7 @@ impl Cluster {
         if let Some(connection) = map.connections.get(node) {
             return Ok(connection.clone());
         }
-        // Who fails asks again soon, perhaps somebody else.
-        let config: ConnectionManagerConfig = config().set_number_of_retries(0);
-        let connection = ConnectionManager::new_lazy_with_config(Client::open(self.at(node))?, config)?;
+        let connection = ConnectionManager::new_lazy_with_config(Client::open(self.at(node))?, config())?;
         map.connections.insert(node.clone(), connection.clone());
         Ok(connection)
     }

@@ -191,12 +191,12 @@ fn has_them(error: &RedisError) -> bool {
     error.to_string().contains("already exists")
 }
 
-/// How connections to all servers behave.
+/// How connections to all servers behave. One that fails is not tried again by the library: whoever needs it asks again soon.
 pub(crate) fn config() -> ConnectionManagerConfig {
     ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(ANSWER_TIMEOUT))
-        .set_number_of_retries(2)
+        .set_number_of_retries(0)
 }
 
 async fn connect_to_one(options: &ValkeyOptions) -> RedisResult<ConnectionManager> {
