@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use redis::aio::{ConnectionLike, ConnectionManager};
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
+    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value,
 };
 
-use crate::connection::config;
+use crate::connection::Node;
 use crate::error::is_passing;
 use crate::options::ValkeyOptions;
 
@@ -40,7 +39,7 @@ struct Map {
     edition: u64,
     /// By their last slot.
     stretches: BTreeMap<u16, Stretch>,
-    connections: HashMap<Address, ConnectionManager>,
+    ways: HashMap<Address, Arc<Node>>,
 }
 
 impl Map {
@@ -143,24 +142,18 @@ impl Cluster {
     }
 
     async fn send_to(&self, node: &Address, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let mut connection = self.connection(node)?;
-        let answers = connection.req_packed_commands(commands, 0, commands.len()).await;
-        if answers.as_ref().is_err_and(RedisError::is_timeout) {
-            // Nobody may ever answer on it, and the next one gets another.
-            self.lock().connections.remove(node);
-        }
-        answers?.into_iter().map(Value::extract_error).collect()
+        let answers = self.way_to(node).send_all(commands).await?;
+        answers.into_iter().map(Value::extract_error).collect()
     }
 
-    /// A connection that is made when it is used, and again when it is lost.
-    fn connection(&self, node: &Address) -> RedisResult<ConnectionManager> {
+    fn way_to(&self, node: &Address) -> Arc<Node> {
         let mut map = self.lock();
-        if let Some(connection) = map.connections.get(node) {
-            return Ok(connection.clone());
+        if let Some(way) = map.ways.get(node) {
+            return Arc::clone(way);
         }
-        let connection = ConnectionManager::new_lazy_with_config(Client::open(self.at(node))?, config())?;
-        map.connections.insert(node.clone(), connection.clone());
-        Ok(connection)
+        let way = Arc::new(Node::new(self.at(node)));
+        map.ways.insert(node.clone(), Arc::clone(&way));
+        way
     }
 
     /// How to connect to a node: as to the first one, elsewhere.
@@ -224,7 +217,7 @@ impl Cluster {
         map.edition += 1;
         map.stretches = stretches.into_iter().map(|stretch| (stretch.last, stretch)).collect();
         let nodes = map.nodes();
-        map.connections.retain(|node, _| nodes.contains(node));
+        map.ways.retain(|node, _| nodes.contains(node));
     }
 }
 

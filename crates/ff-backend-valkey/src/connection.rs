@@ -1,12 +1,16 @@
 //! The way to the server, or to all servers of a cluster.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ff_core::Result;
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::{Arg, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, Value};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    Arg, AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, Value,
+};
 
 use crate::address::slot_of;
 use crate::cluster::{Cluster, one};
@@ -30,9 +34,86 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// What a server tells about itself, by the names that it gives it.
 pub(crate) type About = HashMap<String, String>;
 
+/// A connection, or the attempt to make it, which all wait for who want to use it.
+type Connecting = Shared<BoxFuture<'static, RedisResult<MultiplexedConnection>>>;
+
+/// The way to one server. Its connection is made when it is first used, and anew after a failure, be it of the connection or of making it.
+pub(crate) struct Node {
+    info: ConnectionInfo,
+    current: Mutex<Option<Connecting>>,
+}
+
+impl Node {
+    pub(crate) fn new(info: ConnectionInfo) -> Self {
+        Self { info, current: Mutex::default() }
+    }
+
+    /// Sends a command; what the server says is wrong with it is the answer.
+    async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        self.use_connection(async |mut connection| connection.send_packed_command(command).await).await
+    }
+
+    /// Sends commands one right after the other; what the server says is wrong with one is its answer.
+    pub(crate) async fn send_all(&self, commands: &Pipeline) -> RedisResult<Vec<Value>> {
+        let send = async |mut connection: MultiplexedConnection| {
+            connection.send_packed_commands(commands, 0, commands.len()).await
+        };
+        self.use_connection(send).await
+    }
+
+    /// Connects, unless somebody has.
+    async fn connect(&self) -> RedisResult<()> {
+        self.use_connection(async |_| Ok(())).await
+    }
+
+    async fn use_connection<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        send: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> RedisResult<T> {
+        let connecting = self.connecting()?;
+        let (answer, is_usable) = match connecting.clone().await {
+            Ok(connection) => {
+                let answer = send(connection).await;
+                let is_usable = answer.as_ref().err().is_none_or(|error| error.code().is_some());
+                (answer, is_usable)
+            }
+            Err(error) => (Err(error), false),
+        };
+        if !is_usable {
+            self.forget(&connecting);
+        }
+        answer
+    }
+
+    fn connecting(&self) -> RedisResult<Connecting> {
+        let mut current = self.lock();
+        if let Some(connecting) = &*current {
+            return Ok(connecting.clone());
+        }
+        let client = Client::open(self.info.clone())?;
+        let connecting = async move { client.get_multiplexed_async_connection_with_config(&config()).await };
+        let connecting = connecting.boxed().shared();
+        // It goes on although those who wait for it may give up: its time runs.
+        tokio::spawn(connecting.clone());
+        Ok(current.insert(connecting).clone())
+    }
+
+    /// Has the next one connect anew, unless somebody does so already: others may have failed on the same connection earlier.
+    fn forget(&self, connecting: &Connecting) {
+        let mut current = self.lock();
+        if current.as_ref().is_some_and(|current| current.ptr_eq(connecting)) {
+            *current = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Connecting>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Clone)]
 enum Way {
-    One(ConnectionManager),
+    One(Arc<Node>),
     Cluster(Arc<Cluster>),
 }
 
@@ -55,7 +136,7 @@ impl Link {
     /// Sends a command once. It is on its way when the future was polled for the first time.
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         match &self.way {
-            Way::One(connection) => connection.clone().req_packed_command(command).await.and_then(Value::extract_error),
+            Way::One(node) => node.send(command).await.and_then(Value::extract_error),
             Way::Cluster(cluster) => only(cluster.send(slot_of_command(command), &one(command)).await?),
         }
     }
@@ -63,10 +144,7 @@ impl Link {
     /// Sends commands one right after the other to the server that has a slot.
     async fn send_all(&self, commands: &Pipeline, slot: u16) -> RedisResult<Vec<Value>> {
         match &self.way {
-            Way::One(connection) => {
-                let answers = connection.clone().req_packed_commands(commands, 0, commands.len()).await;
-                answers?.into_iter().map(Value::extract_error).collect()
-            }
+            Way::One(node) => node.send_all(commands).await?.into_iter().map(Value::extract_error).collect(),
             Way::Cluster(cluster) => cluster.send(Some(slot), commands).await,
         }
     }
@@ -191,16 +269,17 @@ fn has_them(error: &RedisError) -> bool {
     error.to_string().contains("already exists")
 }
 
-/// How connections to all servers behave. One that fails is not tried again by the library: whoever needs it asks again soon.
-pub(crate) fn config() -> ConnectionManagerConfig {
-    ConnectionManagerConfig::new()
+/// How connections to all servers behave.
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(ANSWER_TIMEOUT))
-        .set_number_of_retries(0)
 }
 
-async fn connect_to_one(options: &ValkeyOptions) -> RedisResult<ConnectionManager> {
-    Client::open(options.nodes[0].clone())?.get_connection_manager_with_config(config()).await
+async fn connect_to_one(options: &ValkeyOptions) -> RedisResult<Arc<Node>> {
+    let node = Node::new(options.nodes[0].clone());
+    node.connect().await?;
+    Ok(Arc::new(node))
 }
 
 fn millis(time: Duration) -> u64 {

@@ -22,6 +22,11 @@ pub(crate) enum Trouble {
     Insecure { target: String, told: String },
     #[error("the server does not let us in to {target}: {told}. Check user and password")]
     Unwelcome { target: String, told: String },
+    #[error(
+        "the server does not let us in any more: {0}. Check whether user and password have changed: give the new ones at the next start, or change \
+         them back"
+    )]
+    TurnedAway(String),
     #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
     Lost(String),
     #[error(
@@ -73,6 +78,7 @@ impl Trouble {
             | Self::TooFewReplicas { .. } => true,
             Self::Insecure { .. }
             | Self::Unwelcome { .. }
+            | Self::TurnedAway(_)
             | Self::Denied(_)
             | Self::Unnamed(_)
             | Self::OfCluster { .. }
@@ -96,12 +102,14 @@ pub(crate) fn explain(error: &RedisError) -> EngineError {
     let told = error.to_string();
     let trouble = match error.kind() {
         ErrorKind::Server(ServerErrorKind::NoPerm) => Trouble::Denied(told),
+        ErrorKind::AuthenticationFailed => Trouble::TurnedAway(told),
         _ if is_passing(error) && error.code().is_some() => Trouble::Restarting(told),
         _ if is_passing(error) => Trouble::Lost(told),
         _ => match error.code() {
             Some("OOM") => Trouble::OutOfMemory(told),
             Some("MISCONF") => Trouble::DiskFull(told),
             Some("NOAUTH") => Trouble::Unnamed(told),
+            Some("WRONGPASS") => Trouble::TurnedAway(told),
             // What functions may do is said in other words.
             _ if told.contains("ACL failure in script") => Trouble::Denied(told),
             _ if told.contains("OOM command not allowed") => Trouble::OutOfMemory(told),

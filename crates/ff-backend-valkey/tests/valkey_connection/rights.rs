@@ -19,7 +19,7 @@ use ff_engine::records::{Lane, Record};
 use ff_engine::store::{Op, Store, Tx};
 use ff_test_servers::valkey::{ValkeyCluster, ValkeyServer, ValkeyServerOptions};
 
-use crate::{refusal, start, works};
+use crate::{refusal, start, start_cluster, works};
 
 /// Commands that only some deployments need.
 const FOR_SOME: [&str; 6] = ["cluster|slots", "zscore", "ping", "asking", "wait", "select"];
@@ -162,4 +162,40 @@ async fn a_wrong_password_is_refused_and_never_shown() {
 
     exercise(at("anna:geheim@")).await.unwrap();
     exercise(at(":richtig@")).await.unwrap();
+}
+
+/// Refuses the password at every reconnect, until it is changed back.
+async fn outlives_a_refused_password(servers: &[ValkeyServer], own: ValkeyOptions) {
+    let everywhere = |command: &[&str]| servers.iter().for_each(|server| drop(server.ask(command).unwrap()));
+    for server in servers {
+        set_user(server, "anna", &own.access_rules());
+    }
+    let store = ValkeyStore::connect(own).await.unwrap();
+    store.transact(Arc::new(Change { is_there: true })).await.unwrap();
+    everywhere(&["ACL", "SETUSER", "anna", "resetpass", ">anders"]);
+    everywhere(&["CLIENT", "KILL", "USER", "anna"]);
+    for _ in 0..3 {
+        let error = store.transact(Arc::new(Change { is_there: false })).await.unwrap_err();
+        let told = error.to_string();
+        assert_eq!(error.class(), ErrorClass::Terminal, "{told}");
+        assert!(told.contains("does not let us in any more") && told.contains("Check whether"), "{told}");
+        assert!(!told.contains("geheim") && !told.contains("anders"), "{told}");
+    }
+    everywhere(&["ACL", "SETUSER", "anna", "resetpass", ">geheim"]);
+    store.transact(Arc::new(Change { is_there: false })).await.unwrap();
+    assert_eq!(store.count(&Index::Lanes).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_password_that_was_refused_for_a_while_is_shown_again() {
+    let server = start(ValkeyServerOptions::default());
+    let own = options(&server, "anna", "jobs");
+    outlives_a_refused_password(&[server], own).await;
+}
+
+#[tokio::test]
+async fn a_password_that_a_cluster_refused_for_a_while_is_shown_again() {
+    let cluster = start_cluster(&ValkeyServerOptions::default());
+    let own = options(&cluster.nodes()[0], "anna", "jobs").cluster(true).shards(6);
+    outlives_a_refused_password(cluster.nodes(), own).await;
 }
