@@ -169,7 +169,7 @@ valkey-servers: ## servers and a cluster for tests: they start, survive a kill, 
 
 .PHONY: valkey-store
 valkey-store: ## connections, keys, contents and memory of the store on Valkey, and what it asks while idle; idle and memory alone, because they are measured
-	cargo test --locked -q -p ff-backend-valkey --test valkey_connection --test valkey_signposts
+	cargo test --locked -q -p ff-backend-valkey --test valkey_connection --test valkey_signposts --test valkey_lists
 	cargo test --locked -q -p ff-backend-valkey --test valkey_store -- --skip memory::
 	cargo test --locked -q -p ff-backend-valkey --test valkey_store -- memory:: --nocapture --test-threads 1
 	cargo test --locked -q -p ff-backend-valkey --test valkey_idle -- --nocapture

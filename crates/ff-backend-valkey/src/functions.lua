@@ -201,6 +201,19 @@ local function trim(keys, args)
   return count
 end
 
+-- Adds members to a list or takes them out, each if the record that it stands for is as it was read. KEYS: the list, then the records.
+-- ARGV: `ZADD` or `ZREM`, then for each record its version and the member. Says how many were added or taken out.
+local function repair(keys, args)
+  local found, changed = values(keys, 1, #keys - 1), 0
+  for i = 1, #keys - 1 do
+    local member = args[2 * i + 1]
+    if is_as_read(found[i], args[2 * i]) then
+      changed = changed + (args[1] == 'ZADD' and redis.call('ZADD', keys[1], 0, member) or redis.call('ZREM', keys[1], member))
+    end
+  end
+  return changed
+end
+
 -- Says that a shard may hold something of queues from now on. KEYS: the signs of these queues. ARGV: the number of the shard.
 local function put_up(keys, args)
   for i = 1, #keys do redis.call('ZADD', keys[i], now(), args[1]) end
@@ -225,5 +238,6 @@ redis.register_function { function_name = 'LIBRARY_events', callback = events, f
 redis.register_function { function_name = 'LIBRARY_signs', callback = signs, flags = { 'no-writes' } }
 redis.register_function('LIBRARY_commit', commit)
 redis.register_function('LIBRARY_trim', trim)
+redis.register_function('LIBRARY_repair', repair)
 redis.register_function('LIBRARY_put_up', put_up)
 redis.register_function('LIBRARY_take_down', take_down)

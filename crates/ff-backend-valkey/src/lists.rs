@@ -156,11 +156,33 @@ async fn complete(store: &ValkeyStore, parts: &mut [Part<'_>], bounds: &Bounds, 
     try_join_all(again).await.map(drop)
 }
 
-/// One look at a shard.
+/// A look at a shard, and as many more as it takes to find so many.
 async fn look<'i>(
     store: &ValkeyStore,
     shard: Shard,
     indexes: Vec<&'i Index>,
+    bounds: &Bounds,
+    bring: Bring,
+    limit: usize,
+) -> Result<Part<'i>> {
+    let mut asked = limit;
+    loop {
+        let mut part = look_once(store, shard, &indexes, bounds, bring, asked).await?;
+        // A member whose record is gone must not hide who stands behind it.
+        let is_short = |page: &Page| page.entered.len() == asked && page.dangling().count() > asked - limit;
+        if bring == Bring::Nothing || !part.pages.iter().any(|(_, page)| is_short(page)) {
+            part.limit = limit;
+            part.pages.iter_mut().for_each(|(_, page)| page.keep_found(bring, limit));
+            return Ok(part);
+        }
+        asked = asked.saturating_mul(2);
+    }
+}
+
+async fn look_once<'i>(
+    store: &ValkeyStore,
+    shard: Shard,
+    indexes: &[&'i Index],
     bounds: &Bounds,
     bring: Bring,
     limit: usize,
@@ -179,7 +201,7 @@ async fn look<'i>(
             page.add_unlisted(Entered { position, key }, &bounds);
         }
     }
-    Ok(Part { shard, pages: indexes.into_iter().zip(seen.pages).collect(), limit })
+    Ok(Part { shard, pages: indexes.iter().copied().zip(seen.pages).collect(), limit })
 }
 
 /// Takes down old signs that led to nothing, and puts up what a look everywhere has shown.
@@ -189,7 +211,7 @@ async fn tend_signs(shared: &Shared, whereabouts: Whereabouts<'_>, parts: &[Part
         let pages = parts.iter().filter(|part| part.shard == shard).flat_map(|part| &part.pages);
         pages.into_iter().any(|(of, page)| *of == index && !page.entered.is_empty())
     };
-    if bounds.after.is_none() && bounds.until.is_none() {
+    if bounds.after.is_none() && bounds.until.is_none() && bounds.limit > 0 {
         let mut vain: HashMap<Index, Vec<Sign>> = HashMap::default();
         for (index, mut signs) in whereabouts.old {
             signs.retain(|sign| !shown(sign.shard, index));

@@ -8,13 +8,13 @@ use ff_core::Result;
 use ff_core::partition::Partition;
 use ff_engine::codec::decode_key;
 use ff_engine::key::Key;
-use redis::Value;
 
 use crate::address::{Layout, Shard};
 use crate::indexes::{member, place};
+use crate::schema::function;
 use crate::store::ValkeyStore;
 use crate::tables::record::Stored;
-use crate::tables::{Look, array, bytes, list, number, unexpected};
+use crate::tables::{Look, array, bytes, list, number};
 use crate::writer::Shared;
 
 /// Keys that the server goes through at a time.
@@ -40,6 +40,11 @@ impl<'a> Scan<'a> {
 
     /// The next keys, perhaps none; nothing at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>> {
+        self.next_of(|_| true).await
+    }
+
+    /// The same of those that are wanted; the others are not even remembered.
+    async fn next_of(&mut self, is_wanted: impl Fn(&[u8]) -> bool) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(cursor) = self.cursor.take() else { return Ok(None) };
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(KEYS_AT_ONCE);
@@ -48,7 +53,7 @@ impl<'a> Scan<'a> {
         let cursor = bytes(cursor)?;
         self.cursor = (cursor != b"0").then_some(cursor);
         let keys: Vec<Vec<u8>> = list(keys)?.into_iter().map(bytes).collect::<Result<_>>()?;
-        Ok(Some(keys.into_iter().filter(|key| self.seen.insert(key.clone())).collect()))
+        Ok(Some(keys.into_iter().filter(|key| is_wanted(key) && self.seen.insert(key.clone())).collect()))
     }
 }
 
@@ -77,10 +82,10 @@ async fn restore(store: &ValkeyStore, partition: Partition) -> Result<(u32, u32)
     let shard = layout.shard_of(partition);
     let (mut looked, mut repaired) = (0, 0);
     let prefix = layout.records(shard);
+    let key_of = |found: &[u8]| decode_key(&found[prefix.len()..]).filter(|key| key.partition == partition);
     let mut records = Scan::new(&store.shared, shard, &prefix);
-    while let Some(found) = records.next().await? {
-        let keys = found.iter().filter_map(|key| decode_key(&key[prefix.len()..]));
-        let keys: Vec<Key> = keys.filter(|key| key.partition == partition).collect();
+    while let Some(found) = records.next_of(|found| key_of(found).is_some()).await? {
+        let keys: Vec<Key> = found.iter().filter_map(|found| key_of(found)).collect();
         looked += u32::try_from(keys.len()).unwrap_or(u32::MAX);
         repaired += add_missing(store, shard, keys).await?;
     }
@@ -99,15 +104,29 @@ async fn remove_undeclared(store: &ValkeyStore, shard: Shard, of: Option<Partiti
     Ok(repaired)
 }
 
-/// The entries that records declare, by list.
-fn declared(layout: &Layout, shard: Shard, records: &[(Key, Option<Stored>)]) -> BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> {
-    let mut out: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>> = BTreeMap::new();
+/// A member of a list, the record that it stands for, and the version that the record had.
+struct Place {
+    member: Vec<u8>,
+    record: Vec<u8>,
+    version: Vec<u8>,
+}
+
+/// The places that records declare, by list.
+fn declared(layout: &Layout, shard: Shard, records: &[(Key, Option<Stored>)]) -> BTreeMap<Vec<u8>, Vec<Place>> {
+    let mut out: BTreeMap<Vec<u8>, Vec<Place>> = BTreeMap::new();
     for (key, stored) in records {
+        let version = version(stored.as_ref());
         for entry in stored.iter().flat_map(|stored| stored.entries().iter()) {
-            out.entry(layout.list(shard, &entry.index)).or_default().insert(member(entry, key));
+            let place = Place { member: member(entry, key), record: layout.record(key), version: version.clone() };
+            out.entry(layout.list(shard, &entry.index)).or_default().push(place);
         }
     }
     out
+}
+
+/// As the server compares it; nothing for a record that is not there.
+fn version(stored: Option<&Stored>) -> Vec<u8> {
+    stored.map(|stored| stored.version.to_be_bytes().to_vec()).unwrap_or_default()
 }
 
 async fn look(store: &ValkeyStore, shard: Shard, keys: Vec<Key>) -> Result<Vec<(Key, Option<Stored>)>> {
@@ -123,24 +142,10 @@ async fn add_missing(store: &ValkeyStore, shard: Shard, keys: Vec<Key>) -> Resul
     }
     let records = look(store, shard, keys).await?;
     let mut repaired = 0;
-    for (list, members) in declared(&store.shared.layout, shard, &records) {
-        let missing = missing(store, &list, members).await?;
-        repaired += change(store, "ZADD", &list, &missing).await?;
+    for (list, places) in declared(&store.shared.layout, shard, &records) {
+        repaired += repair(store, "ZADD", &list, &places).await?;
     }
     Ok(repaired)
-}
-
-async fn missing(store: &ValkeyStore, list_key: &[u8], members: BTreeSet<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
-    let mut command = redis::cmd("ZMSCORE");
-    command.arg(list_key);
-    for member in &members {
-        command.arg(member);
-    }
-    let scores = list(store.shared.link.ask(&command).await?)?;
-    if scores.len() != members.len() {
-        return Err(unexpected("a score is missing"));
-    }
-    Ok(members.into_iter().zip(scores).filter(|(_, score)| *score == Value::Nil).map(|(member, _)| member).collect())
 }
 
 /// Takes out of a list what no record declares, of one partition or of all.
@@ -154,18 +159,8 @@ async fn remove_from(store: &ValkeyStore, shard: Shard, of: Option<Partition>, l
         let is_of = |key: Key| of.is_none_or(|partition| key.partition == partition);
         let of_partition = |member: &Vec<u8>| place(member).is_none_or(|(_, key)| is_of(key));
         let members: Vec<Vec<u8>> = members.into_iter().filter(of_partition).collect();
-        let keys: BTreeSet<Key> = members.iter().filter_map(|member| place(member)).map(|(_, key)| key).collect();
-        let records = look(store, shard, keys.into_iter().collect()).await?;
-        let unreadable = |key: &Key| {
-            records
-                .iter()
-                .any(|(known, stored)| known == key && stored.as_ref().is_some_and(|stored| stored.record.is_err()))
-        };
-        let known = declared(&store.shared.layout, shard, &records).remove(list_key).unwrap_or_default();
-        let undeclared =
-            |member: &Vec<u8>| !known.contains(member) && !place(member).is_some_and(|(_, key)| unreadable(&key));
-        let ghosts: Vec<Vec<u8>> = members.into_iter().filter(undeclared).collect();
-        repaired += change(store, "ZREM", list_key, &ghosts).await?;
+        let ghosts = ghosts(store, shard, list_key, members).await?;
+        repaired += repair(store, "ZREM", list_key, &ghosts).await?;
         cursor = bytes(next)?;
         if cursor == b"0" {
             return Ok(repaired);
@@ -173,17 +168,43 @@ async fn remove_from(store: &ValkeyStore, shard: Shard, of: Option<Partition>, l
     }
 }
 
-async fn change(store: &ValkeyStore, how: &str, list_key: &[u8], members: &[Vec<u8>]) -> Result<u32> {
-    if members.is_empty() {
-        return Ok(0);
-    }
-    let mut command = redis::cmd(how);
-    command.arg(list_key);
-    for member in members {
-        if how == "ZADD" {
-            command.arg(0);
+/// The members of a list that no record declares. What cannot be read may declare them.
+async fn ghosts(store: &ValkeyStore, shard: Shard, list_key: &[u8], members: Vec<Vec<u8>>) -> Result<Vec<Place>> {
+    let layout = &store.shared.layout;
+    let keys: BTreeSet<Key> = members.iter().filter_map(|member| place(member)).map(|(_, key)| key).collect();
+    let records = look(store, shard, keys.into_iter().collect()).await?;
+    let known = declared(layout, shard, &records).remove(list_key).unwrap_or_default();
+    let known: BTreeSet<Vec<u8>> = known.into_iter().map(|place| place.member).collect();
+    let records: BTreeMap<Key, Option<Stored>> = records.into_iter().collect();
+    let mut ghosts = Vec::new();
+    for member in members.into_iter().filter(|member| !known.contains(member)) {
+        let Some((_, key)) = place(&member) else {
+            // It stands for nothing; and nothing has the key that only begins like those of records.
+            ghosts.push(Place { member, record: layout.records(shard), version: Vec::new() });
+            continue;
+        };
+        let stored = records.get(&key).and_then(Option::as_ref);
+        if stored.is_none_or(|stored| stored.record.is_ok()) {
+            ghosts.push(Place { member, record: layout.record(&key), version: version(stored) });
         }
-        command.arg(member);
     }
-    Ok(u32::try_from(number(&store.shared.link.ask(&command).await?)?).unwrap_or(0))
+    Ok(ghosts)
+}
+
+/// Adds members to a list or takes them out, each unless its record has changed since: then its own commit has seen to it.
+async fn repair(store: &ValkeyStore, how: &str, list_key: &[u8], places: &[Place]) -> Result<u32> {
+    let mut repaired = 0;
+    for places in places.chunks(KEYS_AT_ONCE) {
+        let mut command = redis::cmd("FCALL");
+        command.arg(function("repair")).arg(places.len() + 1).arg(list_key);
+        for place in places {
+            command.arg(&place.record);
+        }
+        command.arg(how);
+        for place in places {
+            command.arg(&place.version).arg(&place.member);
+        }
+        repaired += u32::try_from(number(&store.shared.link.ask(&command).await?)?).unwrap_or(0);
+    }
+    Ok(repaired)
 }

@@ -3,6 +3,8 @@
 pub(crate) mod event;
 pub(crate) mod record;
 
+use std::collections::BTreeSet;
+
 use ff_core::{EngineError, Result, TimestampMs};
 use ff_engine::index::{Bounds, Index, Position};
 use ff_engine::key::{Key, Name};
@@ -43,6 +45,20 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// Those whose records did not come along, because they are gone.
+    pub(crate) fn dangling(&self) -> impl Iterator<Item = &Key> {
+        self.records.iter().filter(|(_, stored)| stored.is_none()).map(|(key, _)| key)
+    }
+
+    /// Leaves out those whose records did not come along, and what is beyond a limit.
+    pub(crate) fn keep_found(&mut self, bring: Bring, limit: usize) {
+        if bring == Bring::Records {
+            let gone: BTreeSet<Key> = self.dangling().cloned().collect();
+            self.entered.retain(|entered| !gone.contains(&entered.key));
+        }
+        self.entered.truncate(limit);
+    }
+
     /// Adds the record of the list that is found by its key, if it is there.
     pub(crate) fn add_unlisted(&mut self, entered: Entered, bounds: &Bounds) {
         if bounds.contains(&entered.position) {

@@ -259,7 +259,9 @@ impl Batch {
             if bring == Bring::Nothing {
                 self.recall(&page.entered).await?;
             }
-            self.lock().heads.entry(from.clone()).or_default().extend(&page.entered, limit);
+            let State { heads, facts, .. } = &mut *self.lock();
+            let is_there = |key: &Key| facts.get(key).is_some_and(Option::is_some);
+            heads.entry(from.clone()).or_default().extend(&page.entered, limit, is_there);
         }
     }
 

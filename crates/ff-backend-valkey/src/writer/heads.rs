@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use ff_engine::index::{Index, Position};
+use ff_engine::key::Key;
 
 use super::batch::Accepted;
 use crate::tables::Entered;
@@ -16,10 +17,10 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Goes on with a page of so many at most.
-    pub(super) fn extend(&mut self, page: &[Entered], limit: usize) {
+    /// Goes on with a page of so many at most. Those whose records are gone are left out: they must not hide who stands behind them.
+    pub(super) fn extend(&mut self, page: &[Entered], limit: usize, is_there: impl Fn(&Key) -> bool) {
         self.more_after = page.last().filter(|_| page.len() == limit).map(|last| last.position.clone());
-        self.left.extend(page.iter().cloned());
+        self.left.extend(page.iter().filter(|entered| is_there(&entered.key)).cloned());
     }
 
     /// The first ones that are still there.
