@@ -7,6 +7,7 @@
 //! Whoever looks may be a future that nobody polls. So nobody waits for it for long: those who have lost patience look anew, together.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use ff_core::error::EngineError;
 use ff_core::ids::ExecutionId;
 use ff_core::{Result, TimestampMs};
 use futures_util::future::join_all;
+use tokio::sync::Notify;
 
 use super::classes::walked;
 use super::grants::Holder;
@@ -35,8 +37,8 @@ const SHOWN_MAX: usize = 512;
 /// Executions beyond those that are wanted, because others may be faster.
 const SPARE: usize = 4;
 
-/// How often a claim whose executions were taken by others gets new ones.
-const DEALS_MAX: usize = 4;
+/// How often a claim whose executions others took, or are about to take, looks for new ones before it tries the general way.
+const DEALS_MAX: usize = 8;
 
 /// For how long a claim waits for the look of another one.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -49,6 +51,8 @@ enum Behind {
     More,
     /// Nothing, here or elsewhere.
     Nothing,
+    /// Nothing but what other claims are about to take, and may leave after all.
+    InHand,
     /// Something that the order of queues does not decide about.
     Other,
 }
@@ -79,6 +83,8 @@ pub(crate) struct Dealer {
     tables: Mutex<HashMap<Group, Arc<Table>>>,
     /// Executions that claims are about to take.
     in_hand: Mutex<HashSet<ExecutionId>>,
+    /// Tells when a claim has taken them, or left them.
+    released: Notify,
 }
 
 type DeckGuard<'a> = tokio::sync::MutexGuard<'a, Deck>;
@@ -158,6 +164,7 @@ impl Drop for Hand<'_> {
         for card in &self.cards {
             in_hand.remove(&card.id);
         }
+        self.dealer.released.notify_waiters();
     }
 }
 
@@ -200,6 +207,8 @@ pub(super) async fn take_dealt<S: Store>(
 }
 
 async fn deal<'e, S: Store>(engine: &'e Engine<S>, seeker: Seeker<'_>, count: usize) -> Result<(Deal<'e>, bool)> {
+    let mut released = pin!(engine.dealer.released.notified());
+    released.as_mut().enable();
     let seat = engine.dealer.sit_down(seeker, count);
     let (Some(table), Some(mut deck)) = (seat.table.as_deref(), seat.deck().await) else {
         return Ok((Deal::Late, false));
@@ -210,6 +219,12 @@ async fn deal<'e, S: Store>(engine: &'e Engine<S>, seeker: Seeker<'_>, count: us
             _ if !deck.shown.is_empty() => Some(Deal::Hand(engine.dealer.take(&mut deck.shown, count))),
             Behind::More => None,
             Behind::Nothing => Some(Deal::Nothing),
+            Behind::InHand => {
+                drop(deck);
+                // Whoever has it in hand may be a future that nobody polls.
+                let _ = tokio::time::timeout(PATIENCE, released).await;
+                return Ok((Deal::Late, false));
+            }
             Behind::Other => Some(Deal::Other),
         };
         if let Some(deal) = deal {
@@ -254,10 +269,16 @@ async fn look<S: Store>(engine: &Engine<S>, seeker: Seeker<'_>, wanted: usize) -
         }
     }
     let reserved = reserved(engine, &shown).await?;
-    shown.retain(|candidate| !reserved.contains(&candidate.id) && !in_hand.contains(&candidate.id));
+    shown.retain(|candidate| !reserved.contains(&candidate.id));
+    let seen = shown.len();
+    shown.retain(|candidate| !in_hand.contains(&candidate.id));
     if behind == Behind::More && is_end {
         let is_nothing = is_quiet(engine, &parked_routes(&queues.open)).await?;
-        behind = if is_nothing { Behind::Nothing } else { Behind::Other };
+        behind = match is_nothing {
+            _ if shown.len() < seen => Behind::InHand,
+            true => Behind::Nothing,
+            false => Behind::Other,
+        };
     } else if shown.is_empty() {
         // Who goes on from here must go through pages.
         behind = Behind::Other;
@@ -309,8 +330,6 @@ fn secure<S: Store>(engine: &Engine<S>, card: &Execution, holder: &Holder, prize
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use ff_core::backend::Ingress;
     use ff_core::backend::ingress::CreateExecutionArgs;
     use ff_core::ids::{LaneId, Namespace};
@@ -381,8 +400,12 @@ mod tests {
         }
         let held = scene.deal(2).await;
         assert_eq!(priorities(&held), [3, 2]);
-        assert_eq!(priorities(&scene.deal(2).await), [1]);
-        drop(held);
+        let one = scene.deal(2).await;
+        assert_eq!(priorities(&one), [1]);
+        let mut waiting = pin!(scene.deal(2));
+        assert!(waiting.as_mut().now_or_never().is_none(), "they may be left after all");
+        drop((held, one));
+        assert!(matches!(waiting.await, Deal::Late));
         assert_eq!(priorities(&scene.deal(9).await), [3, 2, 1]);
     }
 
