@@ -5,6 +5,7 @@
 //! an old sign and finds nothing takes it down. A failover can lose the latest signs, as it can lose the latest commits: therefore every
 //! process looks everywhere once in a while, and puts up what is missing.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ff_core::{EngineError, Result};
@@ -29,6 +30,9 @@ const ROUND_EVERY: Duration = Duration::from_secs(30);
 
 /// For how long a commit or a claim is held up while the server that has the signs does not answer.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// For how long no signs are put up after that has failed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether an index has signposts: what workers look through while there is nothing for them.
 pub(crate) const fn has_signs(index: &Index) -> bool {
@@ -61,6 +65,8 @@ pub(crate) struct Signposts {
     ours: Recent<(Shard, Index), Instant>,
     /// When this process has looked everywhere.
     rounds: Recent<Index, Instant>,
+    /// When no sign could be put up.
+    failed_at: Mutex<Option<Instant>>,
 }
 
 impl Signposts {
@@ -71,7 +77,7 @@ impl Signposts {
             at.is_some_and(|at| at.elapsed() < GOOD_FOR)
         };
         let missing: Vec<Index> = indexes.into_iter().filter(|index| has_signs(index) && !is_up(index)).collect();
-        if missing.is_empty() {
+        if missing.is_empty() || self.has_just_failed() {
             return;
         }
         let began = Instant::now();
@@ -79,8 +85,17 @@ impl Signposts {
         command.arg(shard.0);
         match within_patience(link.ask(&command)).await {
             Ok(_) => missing.into_iter().for_each(|index| self.ours.put((shard, index), began)),
-            Err(error) => tracing::warn!(%error, "others are not told at once where there is work"),
+            Err(error) => {
+                *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                tracing::warn!(%error, "others are not told at once where there is work");
+            }
         }
+    }
+
+    /// Whether the server that has the signs is away, so that nobody need wait for it at every commit.
+    fn has_just_failed(&self) -> bool {
+        let failed_at = *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        failed_at.is_some_and(|at| at.elapsed() < PAUSE)
     }
 
     /// The signs of queues, in their order.
