@@ -30,7 +30,7 @@ pub(crate) enum Trouble {
     #[error("the connection to the server was lost: {0}. The operation may or may not be stored; try again")]
     Lost(String),
     #[error(
-        "the server is starting, or its cluster is electing a primary or moving a slot: {0}. Try again in a moment"
+        "the server is starting or busy or lacks replicas, or its cluster is electing a primary or moving a slot: {0}. Try again in a moment"
     )]
     Restarting(String),
     #[error(
@@ -149,6 +149,9 @@ pub(crate) fn is_passing(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::ResponseError) => is_of_moving_slot(error),
         ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => true,
+        // A primary that became a replica while somebody waited, one that has lost its replicas, and one that runs a long script. The library
+        // has no names for these.
+        ErrorKind::Extension => matches!(error.code(), Some("UNBLOCKED" | "NOREPLICAS" | "BUSY")),
         ErrorKind::Server(kind) => matches!(
             kind,
             ServerErrorKind::BusyLoading
@@ -184,4 +187,20 @@ pub(crate) fn corrupt(detail: impl std::fmt::Display) -> EngineError {
             "the server's data is damaged: {detail}. Restore a backup, or use another key prefix to start anew"
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_do_better_in_a_moment_is_passing() {
+        for (code, passes) in
+            [("UNBLOCKED", true), ("NOREPLICAS", true), ("BUSY", true), ("OOM", false), ("WRONGPASS", false)]
+        {
+            let error = redis::make_extension_error(code.to_owned(), None);
+            assert_eq!(is_passing(&error), passes, "{code}");
+            assert_eq!(explain(&error).to_string().contains("Try again in a moment"), passes, "{code}");
+        }
+    }
 }

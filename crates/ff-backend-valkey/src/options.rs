@@ -20,6 +20,9 @@ const SHARDS_OF_CLUSTER: u16 = 24;
 /// The most shards there can be: more than a cluster has use for.
 const SHARDS_MAX: u16 = 1_024;
 
+/// The least and the most that replicas get: 0 would be for ever, and others wait on the same connection meanwhile.
+const REPLICAS_PATIENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(2));
+
 /// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas and databases with a number.
 const COMMANDS: &str = "+info +function|load +fcall +fcall_ro +subscribe +publish +time +hsetnx +hmget +get +mget +set +mset +unlink +exists \
                         +zadd +zrem +zrange +zcard +zscan +zmscore +xadd +xrange +xdel +scan \
@@ -222,9 +225,15 @@ impl ValkeyOptions {
     }
 
     /// Has every operation answered only after so many replicas have what it wrote (`WAIT`), or fail when that takes too long: then it is
-    /// stored on the primary, and lost only if that dies before its replicas catch up.
+    /// stored on the primary, and lost only if that dies before its replicas catch up. They get 1 ms at least and 2 s at most.
     #[must_use]
     pub const fn wait_for_replicas(mut self, count: u32, patience: Duration) -> Self {
+        let (least, most) = REPLICAS_PATIENCE;
+        let patience = match patience.as_millis() {
+            0 => least,
+            millis if millis > most.as_millis() => most,
+            _ => patience,
+        };
         self.replicas = if count == 0 { None } else { Some(Replicas { count, patience }) };
         self
     }
@@ -388,6 +397,15 @@ mod tests {
         ] {
             let told = ValkeyOptions::new(url).unwrap_err().to_string();
             assert!(!told.contains("s3cret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn replicas_get_some_time_and_not_for_ever() {
+        for (asked, given) in [(0, 1_000), (999, 1_000), (7_000, 7_000), (u64::MAX, 2_000_000)] {
+            let options = ValkeyOptions::new("redis://host").unwrap();
+            let replicas = options.wait_for_replicas(2, Duration::from_micros(asked)).replicas.unwrap();
+            assert_eq!(replicas, Replicas { count: 2, patience: Duration::from_micros(given) }, "{asked}");
         }
     }
 
