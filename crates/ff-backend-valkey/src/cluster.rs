@@ -151,7 +151,7 @@ impl Cluster {
         if let Some(way) = map.ways.get(node) {
             return Arc::clone(way);
         }
-        let way = Arc::new(Node::new(self.at(node)));
+        let way = Arc::new(Node::new(&self.options, self.at(node)));
         map.ways.insert(node.clone(), Arc::clone(&way));
         way
     }

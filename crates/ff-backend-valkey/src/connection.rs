@@ -22,10 +22,10 @@ use crate::tables::{bytes, number, unexpected};
 /// How long a server may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a server may take to answer a command.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take to answer a command, beyond the time for its replicas.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a command is tried again while the server is away.
+/// How long a command is tried again while the server is away. Several answers may fail to come in that time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest pause between two tries.
@@ -40,12 +40,15 @@ type Connecting = Shared<BoxFuture<'static, RedisResult<MultiplexedConnection>>>
 /// The way to one server. Its connection is made when it is first used, and anew after a failure, be it of the connection or of making it.
 pub(crate) struct Node {
     info: ConnectionInfo,
+    answer_timeout: Duration,
     current: Mutex<Option<Connecting>>,
 }
 
 impl Node {
-    pub(crate) fn new(info: ConnectionInfo) -> Self {
-        Self { info, current: Mutex::default() }
+    pub(crate) fn new(options: &ValkeyOptions, info: ConnectionInfo) -> Self {
+        // Who waits for replicas holds up everybody on the same connection.
+        let for_replicas = options.replicas.map_or(Duration::ZERO, |replicas| replicas.patience);
+        Self { info, answer_timeout: ANSWER_TIMEOUT + for_replicas, current: Mutex::default() }
     }
 
     /// Sends a command; what the server says is wrong with it is the answer.
@@ -91,7 +94,10 @@ impl Node {
             return Ok(connecting.clone());
         }
         let client = Client::open(self.info.clone())?;
-        let connecting = async move { client.get_multiplexed_async_connection_with_config(&config()).await };
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(self.answer_timeout));
+        let connecting = async move { client.get_multiplexed_async_connection_with_config(&config).await };
         let connecting = connecting.boxed().shared();
         // It goes on although those who wait for it may give up: its time runs.
         tokio::spawn(connecting.clone());
@@ -269,15 +275,8 @@ fn has_them(error: &RedisError) -> bool {
     error.to_string().contains("already exists")
 }
 
-/// How connections to all servers behave.
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(ANSWER_TIMEOUT))
-}
-
 async fn connect_to_one(options: &ValkeyOptions) -> RedisResult<Arc<Node>> {
-    let node = Node::new(options.nodes[0].clone());
+    let node = Node::new(options, options.nodes[0].clone());
     node.connect().await?;
     Ok(Arc::new(node))
 }
