@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ff_core::{EngineError, Result};
 use ff_engine::clock::Clock;
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
 use crate::tls::{ClientCertificate, Tls};
@@ -19,6 +20,14 @@ const SHARDS_OF_CLUSTER: u16 = 24;
 
 /// The most shards there can be: more than a cluster has use for.
 const SHARDS_MAX: u16 = 1_024;
+
+/// After how long a silence a connection is probed, and how often until that is answered.
+const PROBE_AFTER: Duration = Duration::from_secs(10);
+const PROBE_EVERY: Duration = Duration::from_secs(3);
+
+/// How long nothing that was sent may be acknowledged, until the connection is given up.
+#[cfg(target_os = "linux")]
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// The least and the most that replicas get: 0 would be for ever, and others wait on the same connection meanwhile.
 const REPLICAS_PATIENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(2));
@@ -314,7 +323,17 @@ fn node(url: &str) -> Result<ConnectionInfo> {
     }
     // What the library says about it may quote the password.
     url.into_connection_info()
+        .map(|info| info.set_tcp_settings(tcp_settings()))
         .map_err(|_| EngineError::invalid(format_args!("this is no URL of a Valkey or Redis server. {SHAPE}")))
+}
+
+/// Has the system notice when the other side is gone without a word, which else takes it hours, or a quarter of one while it sends.
+fn tcp_settings() -> TcpSettings {
+    let settings =
+        TcpSettings::default().set_keepalive(TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_EVERY));
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(SILENCE_MAX);
+    settings
 }
 
 impl fmt::Debug for ValkeyOptions {
