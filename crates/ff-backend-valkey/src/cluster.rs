@@ -28,7 +28,7 @@ struct Address {
 struct Stretch {
     first: u16,
     last: u16,
-    /// The primary, then its replicas.
+    /// The primary, then its replicas; nobody if it is not known where the primary is.
     nodes: Vec<Address>,
 }
 
@@ -37,6 +37,8 @@ struct Stretch {
 struct Map {
     /// Which map it is: whoever was led astray by it wants another one.
     edition: u64,
+    /// How often somebody began to look for a newer one.
+    looks: u64,
     /// By their last slot.
     stretches: BTreeMap<u16, Stretch>,
     ways: HashMap<Address, Arc<Node>>,
@@ -60,8 +62,8 @@ impl Map {
 pub(crate) struct Cluster {
     options: ValkeyOptions,
     map: Mutex<Map>,
-    /// Held by the one who looks who has which slots.
-    looking: tokio::sync::Mutex<()>,
+    /// Held by the one who looks who has which slots; tells which look failed last, and why.
+    looking: tokio::sync::Mutex<Option<(u64, RedisError)>>,
 }
 
 impl Cluster {
@@ -178,16 +180,30 @@ impl Cluster {
         }
     }
 
-    /// Asks nodes in turn who has which slots, beginning with one that surely knows.
+    /// Asks nodes in turn who has which slots, beginning with one that surely knows. Who waited while another one did so in vain need not.
     async fn look(&self, edition: u64, node: Option<Address>) -> RedisResult<()> {
-        let _only = self.looking.lock().await;
-        let mut known: Vec<Address> = {
-            let map = self.lock();
+        let earlier = self.lock().looks;
+        let mut failed = self.looking.lock().await;
+        let (look, known) = {
+            let mut map = self.lock();
             if map.edition != edition {
                 return Ok(());
             }
-            map.nodes().into_iter().collect()
+            // One that began since then saw what this one would see.
+            if let Some((look, failure)) = &*failed
+                && *look > earlier
+            {
+                return Err(failure.clone());
+            }
+            map.looks += 1;
+            (map.looks, map.nodes())
         };
+        let outcome = self.tour(node, known.into_iter().collect()).await;
+        *failed = outcome.as_ref().err().map(|failure| (look, failure.clone()));
+        outcome
+    }
+
+    async fn tour(&self, node: Option<Address>, mut known: Vec<Address>) -> RedisResult<()> {
         fastrand::shuffle(&mut known);
         let mut failure = RedisError::from((ErrorKind::ClusterConnectionNotFound, "no node is known"));
         for node in node.into_iter().chain(known).chain(self.options.nodes.iter().filter_map(address)) {
@@ -206,7 +222,7 @@ impl Cluster {
     async fn ask_for_slots(&self, node: &Address) -> RedisResult<Vec<Stretch>> {
         let answers = self.send_to(node, &one(redis::cmd("CLUSTER").arg("SLOTS"))).await?;
         let stretches = answers.into_iter().next().and_then(|answer| read_slots(answer, node)).unwrap_or_default();
-        if stretches.is_empty() {
+        if stretches.iter().all(|stretch| stretch.nodes.is_empty()) {
             return Err((ErrorKind::ClusterConnectionNotFound, "a node knows nobody who has slots").into());
         }
         Ok(stretches)
@@ -271,7 +287,6 @@ fn read_stretch(stretch: Value, teller: &Address) -> Option<Stretch> {
         Value::Array(fields) => match &**fields {
             [host, Value::Int(port), ..] => {
                 let host = if let Value::BulkString(host) = host { std::str::from_utf8(host).ok()? } else { "" };
-                // One that nobody knows the host of is of no use.
                 let port = u16::try_from(*port).ok().filter(|_| host != "?")?;
                 Some(Address { host: host_or(host, teller), port })
             }
@@ -280,7 +295,11 @@ fn read_stretch(stretch: Value, teller: &Address) -> Option<Stretch> {
         _ => None,
     };
     let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-    Some(Stretch { first, last, nodes: nodes.iter().filter_map(node).collect() })
+    let mut nodes = nodes.iter().map(node);
+    // One that nobody knows the host of is of no use, and a replica must not take the place of a primary.
+    let primary = nodes.next().flatten();
+    let nodes = primary.map(|primary| std::iter::once(primary).chain(nodes.flatten()).collect()).unwrap_or_default();
+    Some(Stretch { first, last, nodes })
 }
 
 #[cfg(test)]
@@ -317,6 +336,26 @@ mod tests {
     fn a_node_that_does_not_know_its_host_is_where_it_answers() {
         let map = map(vec![told(0, 99, &[("", 7), ("?", 8)])]);
         assert_eq!(map.nodes(), BTreeSet::from([node("here", 7)]));
+    }
+
+    #[test]
+    fn no_replica_takes_the_place_of_a_primary_that_is_nowhere() {
+        let map = map(vec![told(0, 99, &[("?", 7), ("a", 8)]), told(100, 199, &[("b", 9)])]);
+        assert_eq!((map.primary_of(5), map.primary_of(100)), (None, Some(&node("b", 9))));
+    }
+
+    #[tokio::test]
+    async fn who_waits_through_a_failed_look_does_not_repeat_it() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let options = ValkeyOptions::new(&format!("redis://127.0.0.1:{port}?cluster=true")).unwrap();
+        let cluster = Cluster { options, map: Mutex::default(), looking: Default::default() };
+        let busy = cluster.looking.lock().await;
+        let crowd = join_all((0..9).map(|_| cluster.look(0, None)));
+        let (outcomes, ()) = tokio::join!(crowd, async { drop(busy) });
+        assert!(outcomes.iter().all(Result::is_err));
+        assert_eq!(cluster.lock().looks, 1, "one for all");
+        assert!(cluster.look(0, None).await.is_err());
+        assert_eq!(cluster.lock().looks, 2, "that was earlier");
     }
 
     #[test]
