@@ -3,20 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
 mod support;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ff_backend_valkey::{ValkeyBackend, ValkeyStore};
-use ff_core::backend::claims::ClaimPolicy;
-use ff_core::backend::ingress::CreateExecutionArgs;
-use ff_core::backend::{Attempts, Claims, Ingress};
-use ff_core::capability::CapabilitySet;
-use ff_core::ids::{LaneId, Namespace, WorkerId, WorkerInstanceId};
 use ff_core::partition::Partition;
 use ff_engine::store::Store;
 use ff_engine::{Engine, Settings};
 use support::{CLUSTER_OF_SHARDS, FAST, Form, GENERAL};
+use work::{create, take};
 
 /// Executions that run while lists are repaired.
 const LIFECYCLES: usize = 400;
@@ -35,24 +32,6 @@ const HAUNT: &str = r"
 async fn open(prefix: &str, form: Form) -> Arc<ValkeyBackend> {
     let store = ValkeyStore::connect(support::options(prefix, form).unwrap()).await.unwrap();
     Arc::new(Engine::open(store, Settings::default()).await.unwrap())
-}
-
-fn lane() -> LaneId {
-    LaneId::new("default").unwrap()
-}
-
-async fn create(engine: &ValkeyBackend) {
-    let args = CreateExecutionArgs::new(None, Namespace::new("acme").unwrap(), lane(), "mail");
-    engine.create_execution(args).await.unwrap();
-}
-
-/// Takes and completes one execution; says whether there was one.
-async fn take(engine: &ValkeyBackend) -> bool {
-    let policy = ClaimPolicy::new(WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap(), 30_000);
-    match engine.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap() {
-        Some(handle) => engine.complete(&handle, None).await.is_ok(),
-        None => false,
-    }
 }
 
 /// Repairs everything; says how many entries were wrong.

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test reports by panicking")]
 
+mod work;
+
 use ff_backend_valkey::{ValkeyBackend, ValkeyOptions, ValkeyStore};
-use ff_core::backend::claims::ClaimPolicy;
-use ff_core::backend::ingress::{CreateExecutionArgs, CreateExecutionResult};
-use ff_core::backend::{Attempts, Claims, Ingress};
-use ff_core::capability::CapabilitySet;
-use ff_core::ids::{ExecutionId, LaneId, Namespace, WorkerId, WorkerInstanceId};
 use ff_engine::{Engine, Settings};
 use ff_test_servers::valkey::{ValkeyCluster, ValkeyServerOptions};
+use work::{create, take};
 
 /// Claims that are counted together.
 const CLAIMS: u64 = 50;
@@ -25,27 +23,6 @@ fn start() -> ValkeyCluster {
 async fn open(cluster: &ValkeyCluster, prefix: &str, shards: u16) -> ValkeyBackend {
     let options = ValkeyOptions::new(&cluster.url()).unwrap().prefix(prefix).unwrap().shards(shards);
     Engine::open(ValkeyStore::connect(options).await.unwrap(), Settings::default()).await.unwrap()
-}
-
-fn lane() -> LaneId {
-    LaneId::new("default").unwrap()
-}
-
-async fn create(process: &ValkeyBackend) -> ExecutionId {
-    let args = CreateExecutionArgs::new(None, Namespace::new("acme").unwrap(), lane(), "mail");
-    match process.create_execution(args).await.unwrap() {
-        CreateExecutionResult::Created { execution_id, .. } => execution_id,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// Takes and completes the first execution that waits; says whether there was one.
-async fn take(process: &ValkeyBackend) -> bool {
-    let policy = ClaimPolicy::new(WorkerId::new("w").unwrap(), WorkerInstanceId::new("w-1").unwrap(), 30_000);
-    match process.claim(&lane(), &CapabilitySet::default(), policy).await.unwrap() {
-        Some(handle) => process.complete(&handle, None).await.is_ok(),
-        None => false,
-    }
 }
 
 async fn take_all(process: &ValkeyBackend) -> usize {
