@@ -127,11 +127,10 @@ impl Cluster {
         answers
     }
 
-    /// Every node that is known, and those that we were told of at first.
+    /// Every node that is known. Those that we were told of at first may have left the cluster since.
     pub(crate) fn nodes(&self) -> Vec<ConnectionInfo> {
         let known = self.lock().nodes();
-        let known = known.iter().map(|node| self.at(node));
-        known.chain(self.options.nodes.iter().cloned()).collect()
+        known.iter().map(|node| self.at(node)).collect()
     }
 
     fn primary_of(&self, slot: Option<u16>) -> (u64, Option<Address>) {

@@ -9,9 +9,11 @@ use ff_core::{EngineError, Result};
 use ff_engine::index::Topic;
 use ff_engine::topics::Topics;
 use futures_util::StreamExt;
-use redis::{Client, ConnectionInfo, RedisResult};
+use redis::aio::PubSub;
+use redis::{Client, ConnectionInfo, ErrorKind, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::connection::pause;
@@ -24,8 +26,17 @@ const TOPICS_MAX: usize = 1_024;
 /// The word for everything.
 const ALL: &str = "*";
 
-/// How long the first connection that hears news may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may take until news are heard for the first time: some nodes may not answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a node may take until it passes messages on.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// After how long a silence a node is asked whether it is still there.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to say so.
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Who tells.
 #[derive(Debug)]
@@ -93,7 +104,7 @@ impl Messengers {
         let (begun, mut has_begun) = watch::channel(None);
         let mut tasks = JoinSet::new();
         tasks.spawn(hear(herald, channel, nodes, topics, begun));
-        let outcome = tokio::time::timeout(PATIENCE, has_begun.wait_for(Option::is_some)).await;
+        let outcome = timeout(PATIENCE, has_begun.wait_for(Option::is_some)).await;
         match outcome.ok().and_then(|outcome| outcome.ok().and_then(|outcome| outcome.clone())) {
             Some(Err(error)) => Err(error),
             Some(Ok(())) => Ok(Self { _tasks: tasks }),
@@ -102,7 +113,7 @@ impl Messengers {
     }
 }
 
-/// Hears, for as long as anybody wants to; after a silence everybody looks for themselves.
+/// Hears, for as long as anybody wants to, from one node after the other. Only if all of them fail, the beginning does.
 async fn hear(
     herald: Herald,
     channel: String,
@@ -111,29 +122,59 @@ async fn hear(
     begun: watch::Sender<Option<Result<()>>>,
 ) {
     let mut tries = 0_u32;
-    for node in std::iter::repeat_with(nodes).flatten() {
-        let heard = async {
-            let mut messages = Client::open(node)?.get_async_pubsub().await?;
-            messages.subscribe(&channel).await?;
-            tell_beginning(&begun, Ok(()));
-            // What was told before is unheard.
-            topics.wake_all();
-            let mut messages = messages.into_on_message();
-            while let Some(message) = messages.next().await {
-                herald.hear(message.get_payload_bytes(), &topics);
+    loop {
+        let mut failure = None;
+        for node in nodes() {
+            match subscribe(&node, &channel).await {
+                Ok(messages) => {
+                    tell_beginning(&begun, Ok(()));
+                    // What was told before is unheard.
+                    topics.wake_all();
+                    let is_known = || nodes().iter().any(|known| known.addr() == node.addr());
+                    listen(messages, &herald, &topics, is_known).await;
+                    tries = 0;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "news of other processes are not heard; trying again");
+                    failure = Some(error);
+                }
             }
-            RedisResult::Ok(())
-        };
-        match heard.await {
-            Ok(()) => tries = 0,
-            Err(error) => {
-                tell_beginning(&begun, Err(explain(&error)));
-                tracing::warn!(%error, "news of other processes are not heard; trying again");
+            tokio::time::sleep(pause(tries)).await;
+            tries = tries.saturating_add(1);
+        }
+        if let Some(error) = failure {
+            tell_beginning(&begun, Err(explain(&error)));
+        }
+    }
+}
+
+async fn subscribe(node: &ConnectionInfo, channel: &str) -> RedisResult<PubSub> {
+    let subscribing = async {
+        let mut messages = Client::open(node.clone())?.get_async_pubsub().await?;
+        messages.subscribe(channel).await?;
+        Ok(messages)
+    };
+    timeout(SUBSCRIBE_TIMEOUT, subscribing)
+        .await
+        .unwrap_or_else(|_| Err((ErrorKind::Io, "a node does not answer").into()))
+}
+
+/// Hears from a node until the connection is lost, or the node says nothing any more or is not known any more; then everybody looks for themselves.
+async fn listen(messages: PubSub, herald: &Herald, topics: &Topics, is_known: impl Fn() -> bool) {
+    let (mut sink, mut messages) = messages.split();
+    loop {
+        match timeout(SILENCE, messages.next()).await {
+            Ok(Some(message)) => herald.hear(message.get_payload_bytes(), topics),
+            Ok(None) => break,
+            // Any answer will do: the user may not be allowed to ask.
+            Err(_) if is_known() && timeout(PING_TIMEOUT, sink.ping::<Value>()).await.is_ok() => {}
+            Err(_) => {
+                tracing::warn!("a node does not pass news on any more; asking another one");
+                break;
             }
         }
-        tokio::time::sleep(pause(tries)).await;
-        tries = tries.saturating_add(1);
     }
+    topics.wake_all();
 }
 
 /// Only the beginning is waited for.
@@ -145,6 +186,9 @@ fn tell_beginning(begun: &watch::Sender<Option<Result<()>>>, outcome: Result<()>
 mod tests {
     use ff_core::ids::LaneId;
     use futures_util::FutureExt;
+    use redis::IntoConnectionInfo;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
 
     use super::*;
 
@@ -188,5 +232,58 @@ mod tests {
     #[test]
     fn nothing_is_told_when_there_is_nothing_to_tell() {
         assert!(Herald::new(Uuid::nil()).message(&News::default()).is_empty());
+    }
+
+    async fn serve(stream: TcpStream, subscribes: bool, tell: mpsc::UnboundedSender<()>) {
+        let mut heard = vec![0; 4_096];
+        while stream.readable().await.is_ok() {
+            let count = match stream.try_read(&mut heard) {
+                Ok(0) => return,
+                read => read.unwrap_or(0),
+            };
+            let text = String::from_utf8_lossy(&heard[..count]).into_owned();
+            let mut answer = "+OK\r\n".repeat(text.matches("SETINFO").count());
+            if subscribes && text.contains("SUBSCRIBE") {
+                answer.push_str("*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n");
+                let _ = tell.send(());
+            }
+            let _ = stream.try_write(answer.as_bytes());
+        }
+    }
+
+    /// A node that takes subscriptions, if at all, and does not say anything else. It tells whenever it got one.
+    async fn node(subscribes: bool) -> (ConnectionInfo, mpsc::UnboundedReceiver<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let info = format!("redis://{}", listener.local_addr().unwrap()).into_connection_info().unwrap();
+        let (tell, told) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream, subscribes, tell.clone()));
+            }
+        });
+        (info, told)
+    }
+
+    async fn start(nodes: Vec<ConnectionInfo>, topics: &Arc<Topics>) -> Result<Messengers> {
+        let herald = Herald::new(Uuid::nil());
+        Messengers::start(herald, "news".to_owned(), move || nodes.clone(), Arc::clone(topics)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_node_that_answers_is_enough() {
+        let ((mute, _), (good, _good)) = (node(false).await, node(true).await);
+        start(vec![mute.clone(), good], &Arc::default()).await.unwrap();
+        assert!(start(vec![mute], &Arc::default()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_falls_silent_is_left_for_another() {
+        let ((first, mut at_first), (second, mut at_second)) = (node(true).await, node(true).await);
+        let topics = Arc::default();
+        let _messengers = start(vec![first, second], &topics).await.unwrap();
+        at_first.recv().await.unwrap();
+        let (wait, _) = topics.listen(&lane());
+        at_second.recv().await.unwrap();
+        assert!(wait.now_or_never().is_some(), "something may have been missed");
     }
 }

@@ -32,7 +32,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 /// The least and the most that replicas get: 0 would be for ever, and others wait on the same connection meanwhile.
 const REPLICAS_PATIENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(2));
 
-/// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas and databases with a number.
+/// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas, databases with a number, and silent nodes.
 const COMMANDS: &str = "+info +function|load +fcall +fcall_ro +subscribe +publish +time +hsetnx +hmget +get +mget +set +mset +unlink +exists \
                         +zadd +zrem +zrange +zcard +zscan +zmscore +xadd +xrange +xdel +scan \
                         +cluster|slots +zscore +ping +asking +wait +select";
