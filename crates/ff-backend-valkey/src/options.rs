@@ -34,7 +34,7 @@ const REPLICAS_PATIENCE: (Duration, Duration) = (Duration::from_millis(1), Durat
 
 /// Commands that a store runs by itself or in its functions. Those of the last line are for clusters, replicas, databases with a number, and silent nodes.
 const COMMANDS: &str = "+info +function|load +fcall +fcall_ro +subscribe +publish +time +hsetnx +hmget +get +mget +set +mset +unlink +exists \
-                        +zadd +zrem +zrange +zcard +zscan +zmscore +xadd +xrange +xdel +scan \
+                        +zadd +zrem +zrange +zcard +zscan +xadd +xrange +xdel +scan \
                         +cluster|slots +zscore +ping +asking +wait +select";
 
 /// What all keys of a deployment begin with, so that several of them share a server.
